@@ -1,0 +1,68 @@
+# make help lists the targets. Needs only git, make and a Python of at least 3.11 (PYTHON=python3.12 chooses one).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUN := $(VENV)/.stamp-run
+DEV := $(VENV)/.stamp-dev
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help install demo test test-slow bench lint format clean venv
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+install: $(RUN) ## create .venv and install epg in it
+
+demo: $(RUN) ## evolve two losses and compare them with PPO
+	$(BIN)/epg demo
+
+test: lint ## lint, types and every fast test
+	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
+
+test-slow: $(DEV) ## the learning tests that take minutes
+	$(BIN)/python -m pytest -m slow
+
+bench: $(RUN) ## measure environment steps per second
+	$(BIN)/epg bench
+
+lint: $(DEV) ## ruff and mypy, changing nothing
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m mypy
+
+format: $(DEV) ## let ruff format and fix what it can
+	$(BIN)/python -m ruff format .
+	$(BIN)/python -m ruff check --fix .
+
+clean: ## remove .venv, caches and builds; runs/ stays
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The run stamp is away while pip works: what was interrupted, even by kill -9, starts anew with the next make.
+$(RUN): pyproject.toml constraints.txt
+	@echo "Installing epg into $(VENV) (about a minute) ..."
+	@rm -f $(RUN)
+	@$(PIP) -e .
+	@touch $@
+
+$(DEV): pyproject.toml constraints.txt
+	@echo "Installing epg and its test tools into $(VENV) (about a minute) ..."
+	@rm -f $(RUN)
+	@$(PIP) -e '.[dev]'
+	@touch $(RUN) $@
+
+# So does an environment whose Python is gone.
+ifneq ($(shell test -e $(RUN) && $(BIN)/python -c 'print("works")' 2>/dev/null),works)
+.PHONY: $(RUN) $(DEV)
+$(RUN) $(DEV): | venv
+endif
+
+venv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	echo "epg needs Python 3.11 or newer and $(PYTHON) is not: name one, as in 'make PYTHON=python3.12'." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	echo "$(PYTHON) cannot create virtual environments: install its venv module (Debian, Ubuntu: python3-venv)." >&2; exit 1; }
+	@$(PYTHON) -m venv --clear $(VENV)

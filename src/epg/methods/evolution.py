@@ -1,0 +1,274 @@
+"""Evolved Policy Gradients, the outer loop (Algorithm 1): ask -> shards of lifetimes -> fitness -> tell.
+
+Everything random is derived from (seed, epoch, task, stream) and shards have a fixed size, so phi does not
+depend on the executor, the number of processes, or on how often a run was killed and resumed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from epg.lifetime.learner import Learned
+from epg.parts.executors import Executor, make_executor
+from epg.parts.families import load_family
+from epg.parts.interrupts import uninterrupted
+from epg.parts.metrics import MetricsWriter, read_metrics
+from epg.parts.store import Run, save_loss
+from epg.parts.strategy import Strategy, shape_fitness, signal, step_size
+from epg.words.errors import BadInput
+from epg.words.keys import Stream, run_key
+from epg.words.settings import Settings, from_dict, require, to_dict
+
+RUN_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one epoch tells: a line of metrics.jsonl."""
+
+    epoch: int
+    """Number, from 0."""
+    fitness_mean: float
+    """Mean fitness of all lifetimes (the quantity of Fig. 20)."""
+    fitness_std: float
+    """Deviation of fitness between losses, each averaged over its tasks."""
+    fitness_best: float
+    """Fitness of the best loss."""
+    fitness_worst: float
+    """Fitness of the worst loss."""
+    variance_between: float
+    """Variance of fitness that losses explain: what there is to climb."""
+    variance_residual: float
+    """Variance of fitness that they do not."""
+    signal: float
+    """Share of the first in both."""
+    alpha: float
+    """Guidance."""
+    step_size: float
+    """Outer step size."""
+    phi_norm: float
+    """Length of phi after the epoch."""
+    nonfinite: int
+    """Lifetimes in which a non-finite number appeared: ranked worst."""
+    env_steps: int
+    """Environment steps of this epoch, scoring included."""
+    seconds: float
+    """Wall-clock time of this epoch."""
+
+
+@dataclass(frozen=True)
+class Evolved:
+    """What an evolution ends with."""
+
+    run: Path
+    """The run's directory."""
+    epoch: int
+    """Epochs done."""
+    env_steps: int
+    """Environment steps spent in all of them."""
+    loss_sha256: str
+    """Digest of the loss that was saved."""
+    phi: np.ndarray
+    """The evolved loss parameters, [D]."""
+
+
+OnEpoch = Callable[[Epoch], None]
+
+
+def check_settings(settings: Settings) -> None:
+    """Refuse settings that the family contradicts, before anything is written."""
+    family = load_family(settings.family)
+    require(hasattr(family, "sample") and hasattr(family, "step"), f"{settings.family!r} is not a family.")
+    Learned(settings.loss, settings.policy, family.spaces).dimension  # noqa: B018 (builds, and so checks)
+    covered = settings.evolution.objective_updates * settings.lifetime.steps_per_update
+    require(
+        settings.evolution.objective != "last" or covered >= family.horizon,
+        f"evolution.objective_updates must cover an episode of {family.horizon} steps, not {covered} steps.",
+    )
+    require(
+        settings.evolution.objective != "lifetime" or settings.lifetime.steps >= family.horizon,
+        f"lifetime.updates must cover an episode of {family.horizon} steps, not {settings.lifetime.steps}.",
+    )
+
+
+def create_run(settings: Settings, path: Path) -> Run:
+    """Check the settings against their family, then make the run's directory."""
+    check_settings(settings)
+    family = load_family(settings.family)
+    return Run.create(
+        path,
+        {
+            "format": RUN_FORMAT,
+            "kind": "evolve",
+            "family": settings.family,
+            "family_version": family.version,
+            "settings": to_dict(settings),
+        },
+    )
+
+
+def open_run(path: Path) -> tuple[Run, Settings]:
+    """Open a run to resume it, refusing one whose family has changed since."""
+    run = Run.open(path)
+    require(run.config.get("kind") == "evolve", f"{path} is not an evolution: nothing to resume.")
+    settings = from_dict(Settings, run.config.get("settings"), f"{path / 'config.json'}: settings")
+    check_settings(settings)
+    version = load_family(settings.family).version
+    require(
+        run.config.get("family_version") == version,
+        f"{path} was begun with version {run.config.get('family_version')} of {settings.family}, "
+        f"and this is version {version}: start a new run.",
+    )
+    return run, settings
+
+
+class Evolution:
+    """An evolution in progress: phi, the epoch to do next, and what was spent."""
+
+    def __init__(self, settings: Settings) -> None:
+        family = load_family(settings.family)
+        self.settings = settings
+        self.family = family
+        learned = Learned(settings.loss, settings.policy, family.spaces)
+        self.strategy = Strategy(settings.evolution, learned.initial_phi(run_key(settings.seed, Stream.LOSS)))
+        self.next_epoch = 0
+        self.env_steps = 0
+
+    def restore(self, run: Run) -> list[str]:
+        """Continue from the newest whole checkpoint; return a sentence for each damaged one."""
+        checkpoint = run.load_checkpoint()
+        if checkpoint is None:
+            return []
+        try:
+            self.strategy.restore(checkpoint.tensors)
+            self.env_steps = int(checkpoint.info["env_steps"])
+        except (KeyError, ValueError, TypeError) as error:
+            raise BadInput(f"the checkpoint of {run.path} does not fit its config.json: {error}.") from None
+        self.next_epoch = checkpoint.epoch
+        return list(checkpoint.skipped)
+
+    def requests(self, population: np.ndarray) -> Iterator[dict[str, np.ndarray]]:
+        """Cut an epoch's W lifetimes, loss by loss and task by task, into shards."""
+        evolution = self.settings.evolution
+        index = np.arange(evolution.lifetimes)
+        loss, task = index // evolution.tasks, index % evolution.tasks
+        if not evolution.common_tasks:
+            task = index
+        alpha = np.float32(self.settings.guidance.alpha(self.next_epoch))
+        for start in range(0, evolution.lifetimes, evolution.shard):
+            rows = slice(start, start + evolution.shard)
+            yield {
+                "phi": population[loss[rows]],
+                "task": task[rows].astype(np.int32),
+                "epoch": np.array(self.next_epoch, np.int32),
+                "alpha": np.array(alpha),
+            }
+
+    def ask(self) -> np.ndarray:
+        """Return the perturbed losses of the next epoch, [V, D]."""
+        return self.strategy.ask(run_key(self.settings.seed, Stream.NOISE, self.next_epoch))
+
+    def tell(self, population: np.ndarray, results: list[dict[str, np.ndarray]], seconds: float) -> Epoch:
+        """Close an epoch: rank, move phi, and say what happened."""
+        evolution, epoch = self.settings.evolution, self.next_epoch
+        fitness = np.concatenate([result["fitness"] for result in results])
+        nonfinite = np.concatenate([result["nonfinite"] for result in results])
+        table = fitness.reshape(evolution.noise_vectors, evolution.tasks)
+        self.strategy.tell(population, shape_fitness(table, evolution.common_tasks))
+        self.next_epoch, self.env_steps = epoch + 1, self.env_steps + self.steps_per_epoch
+        between, residual = signal(table, evolution.common_tasks)
+        means = table.mean(axis=1)[np.isfinite(table).all(axis=1)]
+        mean, std, best, worst = (
+            (float(f(means)) if means.size else float("nan")) for f in (np.mean, np.std, np.max, np.min)
+        )
+        total = between + residual
+        return Epoch(
+            epoch=epoch,
+            fitness_mean=mean,
+            fitness_std=std,
+            fitness_best=best,
+            fitness_worst=worst,
+            variance_between=between,
+            variance_residual=residual,
+            signal=between / total if total > 0 else float("nan"),
+            alpha=self.settings.guidance.alpha(epoch),
+            step_size=step_size(evolution, epoch),
+            phi_norm=float(np.linalg.norm(self.strategy.phi)),
+            nonfinite=int((nonfinite > 0).sum()),
+            env_steps=self.steps_per_epoch,
+            seconds=seconds,
+        )
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Environment steps of an epoch: training plus scoring at full length."""
+        scoring = self.settings.lifetime.scoring_episodes * self.family.horizon
+        return self.settings.evolution.lifetimes * (self.settings.lifetime.steps + scoring)
+
+    def checkpoint(self, run: Run) -> None:
+        """Save what resuming needs."""
+        run.save_checkpoint(self.next_epoch, self.strategy.state(), {"env_steps": self.env_steps})
+
+    def save(self, run: Run) -> Evolved:
+        """Save the loss to use."""
+        curve = [record["fitness_mean"] for record in read_metrics(run.metrics)]
+        digest = save_loss(run.path, self.strategy.phi, self.manifest(curve))
+        return Evolved(run.path, self.next_epoch, self.env_steps, digest, self.strategy.phi)
+
+    def manifest(self, curve: list[float | None]) -> dict[str, Any]:
+        """Describe the loss: what it is for and where it came from."""
+        return {
+            "family": self.settings.family,
+            "family_version": self.family.version,
+            "spaces": to_dict(self.family.spaces),
+            "settings": to_dict(self.settings),
+            "seed": self.settings.seed,
+            "epochs": self.next_epoch,
+            "env_steps": self.env_steps,
+            "curve": curve,
+        }
+
+
+def evolve_run(
+    run: Run,
+    settings: Settings,
+    executor: str = "local",
+    processes: int | None = None,
+    on_epoch: OnEpoch | None = None,
+    on_warning: Callable[[str], None] | None = None,
+) -> Evolved:
+    """Evolve in a run's directory from wherever it stands to the last epoch, saving after every epoch.
+
+    On Ctrl-C the loss so far is saved before KeyboardInterrupt goes on; the checkpoint of the last whole
+    epoch is already on disk.
+    """
+    evolution = Evolution(settings)
+    work = to_dict(settings)
+    with run.lock():
+        for sentence in evolution.restore(run):
+            (on_warning or print)(sentence)
+        with (
+            MetricsWriter.resume(run, evolution.next_epoch) as metrics,
+            make_executor(executor, "epg.methods.shards:build", work, processes, run.logs) as workers,
+        ):
+            try:
+                while evolution.next_epoch < settings.evolution.epochs:
+                    began, population = time.perf_counter(), evolution.ask()
+                    results = workers.map(list(evolution.requests(population)))
+                    with uninterrupted():
+                        epoch = evolution.tell(population, results, time.perf_counter() - began)
+                        metrics.write(epoch.epoch, {k: v for k, v in to_dict(epoch).items() if k != "epoch"})
+                        evolution.checkpoint(run)
+                    if on_epoch:
+                        on_epoch(epoch)
+            except KeyboardInterrupt:
+                if evolution.next_epoch:
+                    evolution.save(run)
+                raise
+        return evolution.save(run)

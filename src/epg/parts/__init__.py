@@ -1,0 +1,1 @@
+"""Layer 1, parts: each can be read, used and tested alone."""

@@ -1,0 +1,34 @@
+"""Messages between processes: arrays and text as safetensors bytes. A peer can send numbers, never code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from typing import NamedTuple
+
+from epg.parts.executors.base import Arrays
+from epg.parts.files import decode_tensors, encode_tensors
+
+BUILD, REQUEST, RESULT, BAD_INPUT, FAILED = "build", "request", "result", "bad-input", "failed"
+
+
+class Message(NamedTuple):
+    """One message, either way."""
+
+    kind: str
+    """BUILD or REQUEST to a worker; RESULT, BAD_INPUT or FAILED from it."""
+    arrays: Arrays
+    """Of a request or a result; empty otherwise."""
+    text: Mapping[str, str]
+    """What to build, the ticket of a request, what went wrong."""
+
+
+def encode(kind: str, arrays: Arrays, **text: str) -> bytes:
+    """Encode a message; without a checksum, as a socket within one machine loses nothing."""
+    return encode_tensors(arrays, {"kind": kind, **text}, checked=False)
+
+
+def receive(connection: Connection) -> Message:
+    """Wait for the next message; raises EOFError or OSError once the peer has gone."""
+    arrays, text = decode_tensors(connection.recv_bytes(), "a message", checked=False)
+    return Message(text["kind"], arrays, text)

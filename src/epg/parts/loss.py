@@ -1,0 +1,255 @@
+"""The learned loss L_phi: temporal convolutions over the window, memory, dense head (Eqs. 8 and 9, Fig. 2).
+
+    rows [N, C]  : what changes from step to step (observation, action, end, policy mean or probabilities, ...)
+    constants [K]: what is the same at every step of an update (memory, log-std, task features, progress)
+
+The paper feeds both to every row. Constants are kept apart because a convolution of a constant needs no
+convolution: its kernel is summed over time first, which saves most of the first layer's arithmetic.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from epg.parts.policy import Categorical, Gaussian, distribution
+from epg.words.keys import Key
+from epg.words.records import Experience, Trained, Window
+from epg.words.settings import LossSettings, Spaces, require
+
+SLOPE = 0.2  # of the leaky ReLU
+LOG_STD_PULL = 0.01  # output weight of the unit that shrinks the log-std
+
+
+class Loss(eqx.Module):
+    """Loss parameters, phi. Outside a lifetime they travel as one flat vector."""
+
+    kernels: tuple[Array, ...]  # each [kernel, in, channels]; the first has in = C + K
+    kernel_biases: tuple[Array, ...]  # each [channels]
+    context: Array  # [channels, context], or [frames * channels, context] when flattened
+    context_bias: Array  # [context]
+    head: Array  # [C + K + context, hidden]
+    head_bias: Array  # [hidden]
+    output: Array  # [hidden]; no bias, a constant moves no gradient
+
+
+def row_columns(settings: LossSettings, spaces: Spaces) -> dict[str, slice]:
+    """Return where each declared input that changes with the step stands in a row."""
+    widths = {"observation": spaces.observation, "action": spaces.action, "end": 1, "policy": spaces.action}
+    if settings.reward:
+        widths["reward"] = 1
+    if settings.products:
+        widths |= {"reward x observation": spaces.observation, "reward x action": spaces.action}
+    return _columns(widths)
+
+
+def constant_columns(settings: LossSettings, spaces: Spaces) -> dict[str, slice]:
+    """Return where each declared input that is constant within an update stands."""
+    widths = {"memory": settings.memory}
+    if not spaces.discrete:
+        widths["log_std"] = spaces.action
+    if settings.task_features:
+        require(spaces.features > 0, "loss.task_features is set, but the family has no task features.")
+        widths["task_features"] = spaces.features
+    if settings.progress:
+        widths["progress"] = 2
+    return _columns(widths)
+
+
+def _columns(widths: dict[str, int]) -> dict[str, slice]:
+    columns, start = {}, 0
+    for name, width in widths.items():
+        columns[name] = slice(start, start + width)
+        start += width
+    return columns
+
+
+def _width(columns: dict[str, slice]) -> int:
+    return max(column.stop for column in columns.values())
+
+
+def init_memory(key: Key, settings: LossSettings) -> Array:
+    """Draw fresh memory parameters [memory]: a layer fed with ones is a vector of biases."""
+    return 0.1 * jax.random.normal(key, (settings.memory,))
+
+
+def build_rows(settings: LossSettings, window: Window, policy_rows: Array) -> Array:
+    """Stack the declared inputs of each window position, [N, C]; the reward only if declared."""
+    parts = [window.observation, window.action, window.end[:, None], policy_rows * window.valid[:, None]]
+    if settings.reward:
+        parts.append(window.reward[:, None])
+    if settings.products:
+        reward = window.reward[:, None]
+        parts += [reward * window.observation, reward * window.action]
+    return jnp.concatenate(parts, axis=1)
+
+
+def build_constants(settings: LossSettings, experience: Experience, memory: Array, log_std: Array) -> Array:
+    """Stack the declared inputs that are the same at every position, [K]."""
+    parts = [jnp.tanh(memory), log_std]
+    if settings.task_features:
+        parts.append(experience.features)
+    if settings.progress:
+        parts.append(experience.progress)
+    return jnp.concatenate(parts)
+
+
+def convolve(x: Array, kernel: Array, stride: int) -> Array:
+    """Convolve over time without padding, [T, in] * [kernel, in, out] -> [T', out].
+
+    Cuts the input into blocks of `stride` rows and multiplies: under vmap with one kernel per lifetime this
+    is a batched matrix product, where a grouped convolution would be slow on a CPU.
+    """
+    length, _, channels = kernel.shape
+    frames = (x.shape[0] - length) // stride + 1
+    out = jnp.zeros((frames, channels))
+    for start in range(0, length, stride):
+        width = min(stride, length - start)
+        # The last block of the last frame may be shorter than a stride: pad, then drop what is not used.
+        block = x[start : start + frames * stride]
+        block = jnp.pad(block, ((0, frames * stride - block.shape[0]), (0, 0)))
+        block = block.reshape(frames, stride, -1)[:, :width].reshape(frames, -1)
+        out = out + block @ kernel[start : start + width].reshape(-1, channels)
+    return out
+
+
+def leaky_relu(x: Array) -> Array:
+    """Return x where positive and 0.2 x elsewhere."""
+    return jnp.where(x > 0, x, SLOPE * x)
+
+
+def context_vector(loss: Loss, settings: LossSettings, rows: Array, constants: Array) -> Array:
+    """Run the temporal part over the whole window (Eq. 9), [N, C], [K] -> [context]."""
+    first = loss.kernels[0]
+    everywhere = constants @ jnp.sum(first[:, rows.shape[1] :], axis=0)
+    x = convolve(rows, first[:, : rows.shape[1]], settings.strides[0]) + everywhere
+    x = leaky_relu(x + loss.kernel_biases[0])
+    for kernel, bias, stride in zip(
+        loss.kernels[1:], loss.kernel_biases[1:], settings.strides[1:], strict=True
+    ):
+        x = leaky_relu(convolve(x, kernel, stride) + bias)
+    pooled = jnp.mean(x, axis=0) if settings.pooling == "mean" else x.reshape(-1)
+    return leaky_relu(pooled @ loss.context + loss.context_bias)
+
+
+def head_values(loss: Loss, rows: Array, constants: Array, context: Array) -> Array:
+    """Return L_i of each row (Eq. 8), [B, C] -> [B]."""
+    width = rows.shape[1]
+    shared = jnp.concatenate([constants, context]) @ loss.head[width:] + loss.head_bias
+    return leaky_relu(rows @ loss.head[:width] + shared) @ loss.output
+
+
+def policy_rows(policy: Gaussian | Categorical) -> Array:
+    """Return what changes with the observation in the policy's output: the mean, or the probabilities."""
+    return policy.mean if isinstance(policy, Gaussian) else policy.output()
+
+
+def evaluate(
+    loss: Loss, settings: LossSettings, trained: Trained, experience: Experience, batch: Array, activation: str
+) -> Array:
+    """Return the mean of L_i over the rows `batch` (indices into the newest M), differentiable in `trained`.
+
+    The context sees the policy at every window position, so its gradient reaches theta from all of them.
+    """
+    policy, memory, window = trained.policy, trained.extra, experience.window
+    outputs = policy_rows(distribution(policy, window.observation, activation))
+    rows = build_rows(settings, window, outputs)
+    constants = build_constants(settings, experience, memory, policy.log_std)
+    context = context_vector(loss, settings, rows, constants)
+    newest = window.valid.shape[0] - experience.reward.shape[0]
+    return jnp.mean(head_values(loss, rows[newest + batch], constants, context))
+
+
+def init_loss(key: Key, settings: LossSettings, spaces: Spaces) -> Loss:
+    """Draw a first loss: plain random weights, or a target-action head on the same architecture."""
+    keys = jax.random.split(key, len(settings.kernels) + 3)
+    inputs = _width(row_columns(settings, spaces)) + _width(constant_columns(settings, spaces))
+    kernels, size = [], inputs
+    for index, length in enumerate(settings.kernels):
+        kernels.append(_scaled(keys[index], (length, size, settings.channels), length * size))
+        size = settings.channels
+    pooled = size if settings.pooling == "mean" else size * settings.frames
+    head_inputs = inputs + settings.context
+    loss = Loss(
+        kernels=tuple(kernels),
+        kernel_biases=tuple(jnp.zeros(settings.channels) for _ in kernels),
+        context=_scaled(keys[-3], (pooled, settings.context), pooled),
+        context_bias=jnp.zeros(settings.context),
+        head=_scaled(keys[-2], (head_inputs, settings.hidden), head_inputs),
+        head_bias=jnp.zeros(settings.hidden),
+        output=_scaled(keys[-1], (settings.hidden,), settings.hidden),
+    )
+    if settings.init_temporal == "correlation":
+        loss = _carry_products(keys[0], loss, settings, spaces)
+    return loss if settings.init == "plain" else _aim_at_targets(keys[-2], loss, settings, spaces)
+
+
+def _scaled(key: Key, shape: tuple[int, ...], fan_in: int) -> Array:
+    return jax.random.normal(key, shape) / jnp.sqrt(jnp.float32(fan_in))
+
+
+def _aim_at_targets(key: Key, loss: Loss, settings: LossSettings, spaces: Spaces) -> Loss:
+    """Replace the head so that L = 0.8 sum_j |m_j - target_j| + a pull that shrinks the log-std.
+
+    Hidden units 2j and 2j+1 hold z_j and -z_j with z_j = m_j - target_j: leaky ReLUs of the two add up to
+    0.8 |z_j|. m is the mean of a Gaussian policy, or the probabilities of a categorical one, whose targets
+    start around the uniform distribution. The other units start silent (output weight zero).
+    """
+    pairs, needed = spaces.action, 2 * spaces.action + (not spaces.discrete)
+    require(
+        settings.hidden >= needed,
+        f"loss.hidden must be at least {needed} for the target-action initialisation of this family, "
+        f"not {settings.hidden}.",
+    )
+    columns, constants = row_columns(settings, spaces), constant_columns(settings, spaces)
+    width = _width(columns)
+    scale = jnp.full(loss.head.shape[0], settings.init_scale)
+    scale = scale.at[-settings.context :].set(settings.init_context_scale)
+    target = scale[:, None] * jax.random.normal(key, (loss.head.shape[0], pairs))
+    own = jnp.zeros_like(target).at[columns["policy"]].set(jnp.eye(pairs))
+    z = own - target.at[columns["policy"]].set(0.0)
+    bias = jnp.full(pairs, -1.0 / spaces.action if spaces.discrete else 0.0)
+    even, odd = 2 * jnp.arange(pairs), 2 * jnp.arange(pairs) + 1
+    head = loss.head.at[:, even].set(z).at[:, odd].set(-z)
+    head_bias = loss.head_bias.at[even].set(bias).at[odd].set(-bias)
+    output = jnp.zeros_like(loss.output).at[: 2 * pairs].set(1.0)
+    if not spaces.discrete:
+        log_std = constants["log_std"]
+        unit = jnp.zeros(head.shape[0]).at[width + log_std.start : width + log_std.stop].set(1.0)
+        head, output = head.at[:, 2 * pairs].set(unit), output.at[2 * pairs].set(LOG_STD_PULL)
+    return eqx.tree_at(lambda it: (it.head, it.head_bias, it.output), loss, (head, head_bias, output))
+
+
+def _carry_products(key: Key, loss: Loss, settings: LossSettings, spaces: Spaces) -> Loss:
+    """Replace the temporal part so that the context starts linear in the window's mean of the products.
+
+    Normalised reward times normalised observation, averaged over the window, is their correlation: it points
+    to where reward is. Channels 2c and 2c+1 hold +x_c and -x_c; since leaky(x) - leaky(-x) = 1.2 x, a pair can
+    be passed on exactly by the next layer. x is a random projection of the products to channels // 2 numbers.
+    """
+    columns = row_columns(settings, spaces)
+    products = slice(columns["reward x observation"].start, columns["reward x action"].stop)
+    pairs, count = settings.channels // 2, products.stop - products.start
+    projection = jax.random.normal(key, (count, pairs)) / jnp.sqrt(jnp.float32(count))
+    first = jnp.zeros_like(loss.kernels[0]).at[:, products, : 2 * pairs].set(_both_signs(projection))
+    kernels = [first / settings.kernels[0]]
+    for kernel, length in zip(loss.kernels[1:], settings.kernels[1:], strict=True):
+        kernels.append(jnp.zeros_like(kernel).at[:, : 2 * pairs, : 2 * pairs].set(_pass_on(pairs) / length))
+    units = min(pairs, settings.context // 2)
+    frames = loss.context.shape[0] // settings.channels
+    passed = jnp.zeros((settings.channels, settings.context))
+    passed = passed.at[: 2 * units, : 2 * units].set(_pass_on(units) / frames)
+    return eqx.tree_at(
+        lambda it: (it.kernels, it.context), loss, (tuple(kernels), jnp.tile(passed, (frames, 1)))
+    )
+
+
+def _both_signs(weights: Array) -> Array:
+    """Interleave weights with their negatives along the last axis."""
+    return jnp.stack([weights, -weights], axis=-1).reshape(*weights.shape[:-1], -1)
+
+
+def _pass_on(pairs: int) -> Array:
+    """Return [2 pairs, 2 pairs]: undo the leaky ReLU of each pair and give both signs again."""
+    undo = jnp.repeat(jnp.eye(pairs), 2, axis=0) * jnp.tile(jnp.array([1.0, -1.0]), pairs)[:, None]
+    return _both_signs(undo / (1.0 + SLOPE))

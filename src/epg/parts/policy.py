@@ -1,0 +1,126 @@
+"""Policies: MLPs that give a Gaussian with a learned log-std vector, or a categorical distribution.
+
+`output` is what a learned loss sees of the policy at one observation: mean and log-std, or probabilities.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from epg.words.keys import Key
+from epg.words.settings import PolicySettings, Spaces
+
+ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu, "elu": jax.nn.elu, "silu": jax.nn.silu}
+LOG_TWO_PI = 1.8378770664093453
+
+
+class Mlp(eqx.Module):
+    """Weights of a multi-layer perceptron."""
+
+    weights: tuple[Array, ...]  # each [out, in]
+    biases: tuple[Array, ...]  # each [out]
+
+
+class Policy(eqx.Module):
+    """Policy parameters, theta."""
+
+    mlp: Mlp
+    log_std: Array  # [A], or [0] when discrete
+
+
+def init_mlp(key: Key, sizes: tuple[int, ...], output_norm: float) -> Mlp:
+    """Draw weights whose rows have norm 1 (`output_norm` in the last layer); biases start at zero."""
+    weights = []
+    for index, (size_in, size_out) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+        row = jax.random.normal(jax.random.fold_in(key, index), (size_out, size_in))
+        norm = output_norm if index == len(sizes) - 2 else 1.0
+        weights.append(norm * row / jnp.linalg.norm(row, axis=1, keepdims=True))
+    return Mlp(tuple(weights), tuple(jnp.zeros(size) for size in sizes[1:]))
+
+
+def apply_mlp(mlp: Mlp, x: Array, activation: str) -> Array:
+    """Apply to the last axis of `x`."""
+    function = ACTIVATIONS[activation]
+    for weight, bias in zip(mlp.weights[:-1], mlp.biases[:-1], strict=True):
+        x = function(x @ weight.T + bias)
+    return x @ mlp.weights[-1].T + mlp.biases[-1]
+
+
+def init_policy(key: Key, settings: PolicySettings, spaces: Spaces) -> Policy:
+    """Draw a fresh policy that acts almost independently of its observation."""
+    mlp = init_mlp(key, (spaces.observation, *settings.hidden, spaces.action), output_norm=0.01)
+    log_std = jnp.zeros(0) if spaces.discrete else jnp.full(spaces.action, settings.log_std)
+    return Policy(mlp, log_std)
+
+
+class Gaussian(eqx.Module):
+    """Independent normal distributions over the action's components."""
+
+    mean: Array  # [..., A]
+    log_std: Array  # [A]
+
+    def sample(self, noise: Array) -> Array:
+        """Turn standard normal noise of the mean's shape into an action."""
+        return self.mean + jnp.exp(self.log_std) * noise
+
+    def log_prob(self, action: Array) -> Array:
+        """Return the log density of `action`."""
+        z = (action - self.mean) * jnp.exp(-self.log_std)
+        return -0.5 * jnp.sum(z**2 + 2.0 * self.log_std + LOG_TWO_PI, axis=-1)
+
+    def entropy(self) -> Array:
+        """Return the differential entropy at each observation."""
+        one = jnp.sum(self.log_std + 0.5 * (1.0 + LOG_TWO_PI))
+        return jnp.broadcast_to(one, self.mean.shape[:-1])
+
+    def kl(self, other: "Gaussian") -> Array:
+        """Return KL(self || other)."""
+        ratio = jnp.exp(2.0 * (self.log_std - other.log_std))
+        shift = ((self.mean - other.mean) * jnp.exp(-other.log_std)) ** 2
+        return 0.5 * jnp.sum(ratio + shift - 1.0 - 2.0 * (self.log_std - other.log_std), axis=-1)
+
+    def output(self) -> Array:
+        """Return mean and log-std side by side."""
+        return jnp.concatenate([self.mean, jnp.broadcast_to(self.log_std, self.mean.shape)], axis=-1)
+
+
+class Categorical(eqx.Module):
+    """A distribution over choices."""
+
+    logits: Array  # [..., A]
+
+    def sample(self, noise: Array) -> Array:
+        """Turn standard Gumbel noise of the logits' shape into a choice."""
+        return jnp.argmax(self.logits + noise, axis=-1)
+
+    def log_prob(self, action: Array) -> Array:
+        """Return the log probability of the choice `action`."""
+        log_p = jax.nn.log_softmax(self.logits)
+        return jnp.sum(log_p * jax.nn.one_hot(action, log_p.shape[-1]), axis=-1)
+
+    def entropy(self) -> Array:
+        """Return the entropy at each observation."""
+        log_p = jax.nn.log_softmax(self.logits)
+        return -jnp.sum(jnp.exp(log_p) * log_p, axis=-1)
+
+    def kl(self, other: "Categorical") -> Array:
+        """Return KL(self || other)."""
+        log_p, log_q = jax.nn.log_softmax(self.logits), jax.nn.log_softmax(other.logits)
+        return jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)
+
+    def output(self) -> Array:
+        """Return the probabilities."""
+        return jax.nn.softmax(self.logits)
+
+
+def distribution(policy: Policy, observation: Array, activation: str) -> Gaussian | Categorical:
+    """Return the action distribution at each observation, [..., O] -> [..., A]."""
+    out = apply_mlp(policy.mlp, observation, activation)
+    return Gaussian(out, policy.log_std) if policy.log_std.size else Categorical(out)
+
+
+def draw_noise(key: Key, spaces: Spaces, steps: int) -> Array:
+    """Draw the noise that `steps` calls of `sample` need, all at once."""
+    draw = jax.random.gumbel if spaces.discrete else jax.random.normal
+    return draw(key, (steps, spaces.action))

@@ -1,0 +1,215 @@
+"""Run directories, checkpoints (to resume a run) and loss artefacts (to use a loss): different things.
+
+RUN/config.json                           the settings, in full
+RUN/metrics.jsonl, tensorboard/, logs/    what happened
+RUN/checkpoints/epoch-000012.safetensors  the newest two
+RUN/loss.safetensors, loss.json           the evolved loss and its manifest
+RUN/figures/, report.html                 drawn from the above
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from epg.parts.artefact import LOSS_MANIFEST, LOSS_TENSORS, LossArtefact, load_loss, save_loss
+from epg.parts.files import (
+    Tensors,
+    encode_tensors,
+    make_directory,
+    parse_json,
+    plain,
+    read_json,
+    read_tensors,
+    write_atomic,
+    write_json,
+)
+from epg.words.errors import BadInput
+from epg.words.settings import require
+
+__all__ = ["Checkpoint", "LossArtefact", "Run", "load_loss", "save_loss"]
+
+KEPT_CHECKPOINTS = 2
+
+_CHECKPOINT_NAME = re.compile(r"epoch-(\d{6,})\.safetensors")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a run needs to go on."""
+
+    epoch: int
+    """Epoch under which it was saved."""
+    tensors: Tensors
+    """Arrays by name."""
+    info: dict[str, Any]
+    """JSON values beside them."""
+    skipped: tuple[str, ...] = ()
+    """A sentence for each newer checkpoint that was damaged."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run directory. `create` and `open` are the ways to have one."""
+
+    path: Path
+    """The directory."""
+    config: dict[str, Any]
+    """What config.json holds."""
+
+    @classmethod
+    def create(cls, path: str | Path, config: Mapping[str, Any]) -> Run:
+        """Make a new run, or refuse and leave the disk as it was."""
+        path = Path(path)
+        _refuse_occupied(path)
+        missing = [folder for folder in (path, *path.parents) if not os.path.exists(folder)]
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            write_json(path / "config.json", config)
+        except BaseException as error:
+            for folder in missing:
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+            if isinstance(error, OSError):
+                raise BadInput(f"{path} cannot be made: {error.strerror or error}.") from error
+            raise
+        return cls(path, plain(config))
+
+    @classmethod
+    def open(cls, path: str | Path) -> Run:
+        """Open the run that `path` holds."""
+        path = Path(path)
+        require(os.path.isdir(path), f"{path} does not exist: name the directory of a run.")
+        require(os.path.isfile(path / "config.json"), f"{path} is not a run: it has no config.json.")
+        config = read_json(path / "config.json")
+        require(isinstance(config, dict), f"{path / 'config.json'} is damaged: it is not an object.")
+        return cls(path, config)
+
+    @property
+    def metrics(self) -> Path:
+        """One JSON line per epoch."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Directory of the newest checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def tensorboard(self) -> Path:
+        """Directory that TensorBoard reads."""
+        return self.path / "tensorboard"
+
+    @property
+    def figures(self) -> Path:
+        """Directory of figures drawn from the run."""
+        return self.path / "figures"
+
+    @property
+    def logs(self) -> Path:
+        """Directory of the workers' logs."""
+        return self.path / "logs"
+
+    @property
+    def loss_tensors(self) -> Path:
+        """The evolved loss parameters."""
+        return self.path / LOSS_TENSORS
+
+    @property
+    def loss_manifest(self) -> Path:
+        """What the evolved loss is and where it came from."""
+        return self.path / LOSS_MANIFEST
+
+    @property
+    def report(self) -> Path:
+        """The report drawn from the run."""
+        return self.path / "report.html"
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep every other process from working in this run; the kernel lets go if this one dies."""
+        try:
+            file = open(self.path / ".lock", "ab")  # noqa: SIM115 (closed below)
+        except OSError as error:
+            raise BadInput(f"{self.path} cannot be written: {error.strerror or error}.") from error
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise BadInput(f"{self.path} is in use by another process: wait for it or stop it.") from None
+            self._sweep()
+            yield
+
+    def _sweep(self) -> None:
+        # Files written aside by a process that was killed: with the lock held, nobody is still writing them.
+        for folder in (self.path, self.checkpoints):
+            for leftover in folder.glob(".*.tmp"):
+                with contextlib.suppress(OSError):
+                    leftover.unlink()
+
+    def save_checkpoint(self, epoch: int, tensors: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> Path:
+        """Save a checkpoint, then delete all but the newest two. Non-finite floats of `info` become null."""
+        metadata = {"epoch": str(epoch), "info": json.dumps(plain(info), allow_nan=False)}
+        data = encode_tensors(tensors, metadata)
+        make_directory(self.checkpoints)
+        path = self.checkpoints / f"epoch-{epoch:06d}.safetensors"
+        write_atomic(path, data)
+        # A later epoch can only be one that was damaged and skipped: this run is about to write it again.
+        saved = self._saved_checkpoints()
+        kept = [number for number in sorted(saved) if number <= epoch][-KEPT_CHECKPOINTS:]
+        for number in saved.keys() - set(kept):
+            saved[number].unlink(missing_ok=True)
+        return path
+
+    def load_checkpoint(self) -> Checkpoint | None:
+        """Return the newest whole checkpoint, or None before the first; damaged ones are skipped by name."""
+        saved = self._saved_checkpoints()
+        skipped: list[str] = []
+        for epoch in sorted(saved, reverse=True):
+            try:
+                tensors, info = _read_checkpoint(saved[epoch], epoch)
+                return Checkpoint(epoch, tensors, info, tuple(skipped))
+            except BadInput as damage:
+                skipped.append(str(damage))
+        require(not skipped, f"{self.path} has no whole checkpoint: {' '.join(skipped)}")
+        return None
+
+    def _saved_checkpoints(self) -> dict[int, Path]:
+        if not self.checkpoints.is_dir():
+            return {}
+        named = ((path, _CHECKPOINT_NAME.fullmatch(path.name)) for path in self.checkpoints.iterdir())
+        return {int(match[1]): path for path, match in named if match}
+
+
+def _refuse_occupied(path: Path) -> None:
+    if not os.path.lexists(path):
+        return
+    require(os.path.isdir(path), f"{path} is not a directory: choose another --run.")
+    try:
+        names = os.listdir(path)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}.") from error
+    require(
+        "config.json" not in names,
+        f"{path} already holds a run: add --resume to continue it, or choose another --run.",
+    )
+    # What a killed `create` can leave behind does not count.
+    held = [name for name in names if name != ".lock" and not name.endswith(".tmp")]
+    require(not held, f"{path} already holds files that are not a run: choose another --run.")
+
+
+def _read_checkpoint(path: Path, epoch: int) -> tuple[Tensors, dict[str, Any]]:
+    tensors, metadata = read_tensors(path)
+    require(metadata.get("epoch") == str(epoch), f"{path} is damaged: it is of another epoch than its name.")
+    info = parse_json(metadata.get("info", ""), str(path))
+    require(isinstance(info, dict), f"{path} is damaged: its info is not an object.")
+    return tensors, info

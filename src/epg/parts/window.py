@@ -1,0 +1,63 @@
+"""The window: the last N transitions of a lifetime, and the normalised view that learners get of it."""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from epg.parts import normaliser as norm
+from epg.parts.normaliser import Normaliser
+from epg.words.records import Experience, Rollout, Window
+from epg.words.settings import Spaces
+
+
+def empty_window(length: int, spaces: Spaces) -> Window:
+    """Return a window of zero rows, none of them valid."""
+    zeros = jnp.zeros(length)
+    return Window(
+        jnp.zeros((length, spaces.observation)), jnp.zeros((length, spaces.action)), zeros, zeros, zeros
+    )
+
+
+def action_rows(action: Array, spaces: Spaces) -> Array:
+    """Return actions as rows [M, A]: as they are, or one-hot."""
+    return jax.nn.one_hot(action, spaces.action) if spaces.discrete else action
+
+
+def push(window: Window, rollout: Rollout, spaces: Spaces) -> Window:
+    """Append the newest rows and forget as many of the oldest."""
+    end = jnp.logical_or(rollout.terminated, rollout.truncated).astype(jnp.float32)
+    new = Window(
+        rollout.observation, action_rows(rollout.action, spaces), rollout.reward, end, jnp.ones_like(end)
+    )
+    return jax.tree.map(lambda old, rows: jnp.concatenate([old[rows.shape[0] :], rows]), window, new)
+
+
+def view(window: Window, rollout: Rollout, stats: Normaliser, features: Array, progress: Array) -> Experience:
+    """Normalise with the statistics that acted; padding rows stay zero."""
+    valid = window.valid[:, None]
+    normalised = Window(
+        observation=norm.normalise(stats.observation, window.observation) * valid,
+        action=norm.normalise(stats.action, window.action) * valid,
+        reward=norm.normalise(stats.reward, window.reward) * window.valid,
+        end=window.end,
+        valid=window.valid,
+    )
+    return Experience(
+        window=normalised,
+        observation=norm.normalise(stats.observation, rollout.observation),
+        next_observation=norm.normalise(stats.observation, rollout.next_observation),
+        action=rollout.action,
+        reward=rollout.reward / norm.root_mean_square(stats.reward),
+        terminated=rollout.terminated,
+        truncated=rollout.truncated,
+        features=features,
+        progress=progress,
+    )
+
+
+def learn_statistics(stats: Normaliser, rollout: Rollout, spaces: Spaces) -> Normaliser:
+    """Add the newest rows to the statistics; discrete actions are left as they are."""
+    action = stats.action if spaces.discrete else norm.add(stats.action, rollout.action)
+    return Normaliser(
+        norm.add(stats.observation, rollout.observation), action, norm.add(stats.reward, rollout.reward)
+    )

@@ -1,0 +1,364 @@
+"""Figures of a run, drawn from the files it saved: no JAX, so any of them can be redrawn on a laptop.
+
+The only module that imports matplotlib. In order: the figures, their curves, what they read, how they draw.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib import style
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from epg.words.errors import BadInput
+
+Floats = NDArray[np.floating[Any]]
+
+POINTS = 200  # most points a curve is drawn with
+SINGLES = 5  # single lifetimes drawn per method, as in the paper
+# Okabe and Ito's colours, told apart by colour-blind readers. A method keeps its colour in every figure.
+COLOURS = {"epg": "#0072B2", "ppo": "#D55E00", "reinforce": "#009E73", "maml": "#CC79A7", "rl2": "#E69F00"}
+SIGNAL, ALPHA, OTHER = "#009E73", "#CC79A7", "#555555"
+STYLE = {
+    "svg.hashsalt": "epg",  # without it every drawing gets new random ids
+    "font.size": 9.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "savefig.dpi": 150,
+}
+
+
+@dataclass(frozen=True)
+class Lifetimes:
+    """What one method's lifetimes on the compared tasks recorded."""
+
+    name: str
+    """Key of the method in results.json."""
+    label: str
+    """Name of the method for people."""
+    steps_per_update: int
+    """M: environment steps between two updates."""
+    final: Floats
+    """Mean return of the scoring trajectories. [tasks]"""
+    episode_return: Floats
+    """Return of the episode that ended at this step, NaN where none did. [tasks, steps]"""
+    kl: Floats
+    """KL of the policy before and after each update. [tasks, updates]"""
+
+    @property
+    def finite(self) -> NDArray[np.bool_]:
+        """Tell which lifetimes stayed finite. NaN in episode_return only means that no episode ended."""
+        sound = ~np.isinf(self.episode_return).any(axis=1)
+        return np.asarray(np.isfinite(self.final) & np.isfinite(self.kl).all(axis=1) & sound)
+
+
+@dataclass(frozen=True)
+class Epochs:
+    """What an evolution recorded, one value per epoch; NaN where it recorded none."""
+
+    epoch: Floats
+    """Number of the epoch."""
+    fitness_mean: Floats
+    """Mean fitness of the population."""
+    fitness_std: Floats
+    """Standard deviation of fitness in the population."""
+    fitness_best: Floats
+    """Best fitness in the population."""
+    alpha: Floats
+    """Guidance."""
+    variance_between: Floats
+    """Variance of fitness between losses: what evolution selects on."""
+    variance_residual: Floats
+    """Variance of fitness that neither loss nor task explains: noise."""
+    nonfinite: Floats
+    """Lifetimes that produced a non-finite number."""
+    env_steps: Floats
+    """Environment steps taken in the epoch."""
+    seconds: Floats
+    """Wall clock of the epoch."""
+
+    @property
+    def signal_share(self) -> Floats:
+        """Divide the variance between losses by the total; NaN where there is none, 0 below zero."""
+        total = self.variance_between + self.variance_residual
+        share = np.divide(self.variance_between, total, out=np.full_like(total, np.nan), where=total > 0)
+        return np.maximum(share, 0.0)  # an unbiased variance estimate can be negative
+
+
+def learning_curves(run: Path) -> list[Path]:
+    """Draw return and KL against environment steps for every method of a run (paper, Figures 5-7)."""
+    results, methods = read_results(run), read_lifetimes(run)
+    with style.context(["default", STYLE]):
+        figure = Figure(figsize=(7, 5.4), layout="constrained")
+        top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
+        for method in methods:
+            _draw_lifetimes(top, method, method.episode_return, 1)
+            _draw_lifetimes(bottom, method, method.kl, method.steps_per_update)
+        if not any(np.isfinite(method.episode_return[method.finite]).any() for method in methods):
+            top.text(0.5, 0.5, "no episode ended", transform=top.transAxes, ha="center", color="0.35")
+        _scale_kl(bottom, methods)
+        top.set(ylabel="episode return")
+        bottom.set(xlabel="environment steps", ylabel="KL per update (nats)", xlim=(0, results["steps"]))
+        _legend(top)
+        _title(figure, f"{results['family']}: learning on held-out tasks ({results['tasks']})")
+        key = "line: mean; band: interquartile range; dotted: single lifetimes"
+        _note(figure, [key, *_nonfinite_notes(methods)])
+        return _save(figure, run, "learning_curves")
+
+
+def fitness_over_epochs(runs: Sequence[Path]) -> list[Path]:
+    """Draw fitness, and below it the share of signal and α, against epochs (paper, Figure 20).
+
+    One run: mean, deviation and best of its population. Several: mean and deviation of their means. The
+    figure goes to the first run.
+    """
+    if not runs:
+        raise BadInput("Fitness over epochs needs at least one run.")
+    configs, evolutions = [read_config(run) for run in runs], [read_epochs(run) for run in runs]
+    with style.context(["default", STYLE]):
+        figure = Figure(figsize=(7, 4.8), layout="constrained")
+        top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+        _draw_fitness(top, evolutions)
+        families = ", ".join(dict.fromkeys(str(config["family"]) for config in configs))
+        _title(figure, f"{families}: evolution of the loss")
+        top.set(ylabel="fitness (return)")
+        _draw_shares(bottom, evolutions)
+        bottom.set(xlabel="epoch", ylabel="share", ylim=(-0.05, 1.05))
+        bottom.xaxis.get_major_locator().set_params(integer=True)
+        _legend(top)
+        _legend(bottom)
+        _note(figure, _fitness_notes(configs, evolutions))
+        return _save(figure, runs[0], "fitness")
+
+
+def resample(values: Floats, spacing: int = 1, points: int = POINTS) -> tuple[Floats, Floats]:
+    """Average `values` [tasks, columns] in at most `points` equal bins of columns `spacing` steps apart.
+
+    Returns the step at which each bin ends, and [tasks, bins]. NaN marks a column without a value: an empty
+    bin repeats the bin before it, and is NaN until the first value.
+    """
+    tasks, columns = values.shape
+    bins = min(points, columns)
+    of_column = np.arange(columns) * bins // columns
+    task, column = np.nonzero(~np.isnan(values))
+    total, count = np.zeros((tasks, bins)), np.zeros((tasks, bins))
+    np.add.at(total, (task, of_column[column]), values[task, column])
+    np.add.at(count, (task, of_column[column]), 1)
+    newest = np.maximum.accumulate(np.where(count > 0, np.arange(bins), -1), axis=1)
+    means = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
+    carried = np.take_along_axis(means, np.maximum(newest, 0), axis=1)
+    ends = np.searchsorted(of_column, np.arange(bins), side="right") * spacing
+    return ends.astype(float), np.where(newest >= 0, carried, np.nan)
+
+
+def read_json(path: Path, *required: str) -> dict[str, Any]:
+    """Read a JSON object that has the `required` keys, or refuse the file by name."""
+    if not path.is_file():
+        raise BadInput(f"{path} does not exist.")
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise BadInput(f"{path} is damaged: {error}.") from None
+    return with_keys(data, path, required)
+
+
+def read_config(run: Path) -> dict[str, Any]:
+    """Read config.json of an evolution."""
+    path = run / "config.json"
+    config = read_json(path, "kind", "family", "settings")
+    if config["kind"] != "evolve":
+        raise BadInput(f"{run} is not an evolution: {path} says {config['kind']!r}.")
+    evolution = with_keys(config["settings"], path, ["evolution"])["evolution"]
+    with_keys(evolution, path, ["lifetimes"])
+    return config
+
+
+def read_results(run: Path) -> dict[str, Any]:
+    """Read results.json of a comparison or of learning."""
+    path = run / "results.json"
+    results = read_json(path, "kind", "family", "tasks", "steps", "seed", "methods")
+    counts = {"tasks": results["tasks"], "steps": results["steps"]}
+    for name, method in with_keys(results["methods"], path, ()).items():
+        with_keys(method, path, ("label", "steps_per_update", "interval"))
+        with_keys(method["interval"], path, ("value", "low", "high"))
+        counts[f"steps_per_update of {name}"] = method["steps_per_update"]
+    for name, count in counts.items():
+        if not isinstance(count, int) or count < 1:
+            raise BadInput(f"{path} is damaged: {name} is {count!r}.")
+    return results
+
+
+def read_lifetimes(run: Path) -> list[Lifetimes]:
+    """Read curves.safetensors of a comparison or of learning, one record per method of results.json."""
+    path, results = run / "curves.safetensors", read_results(run)
+    if not path.is_file():
+        raise BadInput(f"{path} does not exist.")
+    try:
+        arrays = load_file(path)
+    except SafetensorError as error:
+        raise BadInput(f"{path} is damaged: {error}.") from None
+    methods = []
+    for name, method in results["methods"].items():
+        parts = [f"{name}/final", f"{name}/episode_return", f"{name}/kl"]
+        final, returns, kl = (with_keys(arrays, path, parts)[part] for part in parts)
+        if (final.ndim, returns.ndim, kl.ndim) != (1, 2, 2) or not len(final) == len(returns) == len(kl) > 0:
+            raise BadInput(f"{path} is damaged: the arrays of {name} do not hold the same tasks.")
+        methods.append(Lifetimes(name, method["label"], method["steps_per_update"], final, returns, kl))
+    return methods
+
+
+def read_epochs(run: Path) -> Epochs:
+    """Read metrics.jsonl of an evolution."""
+    path = run / "metrics.jsonl"
+    if not path.is_file():
+        raise BadInput(f"{path} does not exist.")
+    names = [field.name for field in fields(Epochs)]
+    try:
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        rows = [[with_keys(line, path, names)[name] for name in names] for line in lines]
+        table = np.array(rows, dtype=float)  # null becomes NaN
+    except BadInput:
+        raise
+    except (ValueError, TypeError) as error:
+        raise BadInput(f"{path} is damaged: {error}.") from None
+    if not len(table):
+        raise BadInput(f"{path} holds no epoch.")
+    return Epochs(*table.T)
+
+
+def with_keys(data: Any, path: Path, required: Sequence[str]) -> dict[str, Any]:
+    """Return `data` if it is an object with the `required` keys, or refuse the file it came from."""
+    if not isinstance(data, dict):
+        raise BadInput(f"{path} is damaged: an object was expected, not {type(data).__name__}.")
+    missing = [name for name in required if name not in data]
+    if missing:
+        raise BadInput(f"{path} is damaged: it lacks {', '.join(missing)}.")
+    return data
+
+
+def _draw_lifetimes(axes: Axes, method: Lifetimes, values: Floats, spacing: int) -> None:
+    """Draw mean, interquartile range and a few single lifetimes of [tasks, columns]."""
+    colour = COLOURS.get(method.name, OTHER)
+    x, y = resample(np.where(method.finite[:, None], values, np.nan), spacing)
+    # The same tasks for every method, so that dotted curves can be compared.
+    singles = np.random.default_rng(0).permutation(len(y))[:SINGLES]
+    for task in singles:
+        axes.plot(x, y[task], color=colour, linewidth=0.7, linestyle=":", alpha=0.8)
+    seen = np.isfinite(y).any(axis=0)
+    if not seen.any():
+        axes.plot([], [], color=colour, label=method.label)  # keeps its place in the legend
+        return
+    low, high = np.nanpercentile(y[:, seen], [25, 75], axis=0)
+    axes.fill_between(x[seen], low, high, color=colour, alpha=0.18, linewidth=0)
+    _line(axes, x[seen], np.nanmean(y[:, seen], axis=0), color=colour, label=method.label)
+
+
+def _draw_fitness(axes: Axes, evolutions: Sequence[Epochs]) -> None:
+    first, colour = evolutions[0], COLOURS["epg"]
+    means = _stack([evolution.fitness_mean for evolution in evolutions])
+    x, mean = first.epoch[: means.shape[1]], means.mean(axis=0)
+    if len(evolutions) == 1:
+        deviation, label, band = first.fitness_std, "mean of population", "± 1 standard deviation"
+        _line(
+            axes,
+            x,
+            first.fitness_best,
+            color=colour,
+            linewidth=0.8,
+            linestyle="--",
+            label="best of population",
+        )
+    else:
+        deviation, label = means.std(axis=0, ddof=1), f"mean of {len(means)} runs"
+        band = "± 1 standard deviation across runs"
+    _line(axes, x, mean, color=colour, label=label)
+    low, high = mean - deviation, mean + deviation
+    axes.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0, label=band)
+
+
+def _draw_shares(axes: Axes, evolutions: Sequence[Epochs]) -> None:
+    shares = _stack([evolution.signal_share for evolution in evolutions]).mean(axis=0)
+    alphas = _stack([evolution.alpha for evolution in evolutions]).mean(axis=0)
+    x = evolutions[0].epoch[: len(shares)]
+    _line(axes, x, shares, color=SIGNAL, linewidth=1.0, label="signal: variance between losses / total")
+    _line(axes, x, alphas, color=ALPHA, linewidth=1.0, label="guidance α")
+
+
+def _stack(series: Sequence[Floats]) -> Floats:
+    """Stack what all runs have: [runs, epochs of the shortest]."""
+    length = min(map(len, series))
+    return np.stack([values[:length] for values in series])
+
+
+def _line(axes: Axes, x: Floats, y: Floats, **how: Any) -> None:
+    # A line of one point would be invisible.
+    axes.plot(x, y, **{"linewidth": 1.8, "marker": "o" if len(x) == 1 else "", **how})
+
+
+def _scale_kl(axes: Axes, methods: Sequence[Lifetimes]) -> None:
+    """Make the KL axis logarithmic where it spans more than a factor of 30."""
+    drawn = np.concatenate([method.kl[method.finite].ravel() for method in methods])
+    positive = drawn[drawn > 0]
+    if len(positive) and np.percentile(positive, 99) > 30 * np.percentile(positive, 1):
+        # A KL of zero leaves through the bottom, instead of stretching the axis to rounding error.
+        axes.set_yscale("log", nonpositive="clip")
+        axes.set_ylim(bottom=0.5 * float(np.percentile(positive, 1)))
+
+
+def _nonfinite_notes(methods: Sequence[Lifetimes]) -> list[str]:
+    bad = [(method.label, int((~method.finite).sum()), len(method.final)) for method in methods]
+    return [f"{label}: {n} of {tasks} lifetimes non-finite, not drawn" for label, n, tasks in bad if n]
+
+
+def _fitness_notes(configs: Sequence[dict[str, Any]], evolutions: Sequence[Epochs]) -> list[str]:
+    notes = []
+    nonfinite = int(np.nansum([evolution.nonfinite.sum() for evolution in evolutions]))
+    if nonfinite:
+        sizes = [config["settings"]["evolution"]["lifetimes"] for config in configs]
+        total = sum(size * len(evolution.epoch) for size, evolution in zip(sizes, evolutions, strict=True))
+        notes.append(f"{nonfinite:,} of {total:,} lifetimes non-finite, ranked worst")
+    gaps = sum(int((~np.isfinite(evolution.fitness_mean)).sum()) for evolution in evolutions)
+    if gaps:
+        notes.append(f"{gaps} epochs without a finite mean fitness")
+    lengths = {len(evolution.epoch) for evolution in evolutions}
+    if len(lengths) > 1:
+        notes.append(f"runs of {min(lengths)} to {max(lengths)} epochs, drawn to the shortest")
+    return notes
+
+
+def _title(figure: Figure, text: str) -> None:
+    # A row of its own: beside the legend, a long family name would run into it.
+    figure.suptitle(text, x=0.01, ha="left", fontsize=10.5)
+
+
+def _legend(axes: Axes) -> None:
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0.2, borderpad=0.1)
+
+
+def _note(figure: Figure, sentences: Sequence[str]) -> None:
+    if sentences:
+        figure.supxlabel("\n".join(sentences), fontsize=7.5, color="0.35")
+
+
+def _save(figure: Figure, run: Path, name: str) -> list[Path]:
+    """Write PNG and SVG without dates or versions, so that the same run gives the same bytes."""
+    folder = run / "figures"
+    folder.mkdir(exist_ok=True)
+    paths = [folder / f"{name}.png", folder / f"{name}.svg"]
+    figure.savefig(paths[0], metadata={"Software": None})
+    figure.savefig(paths[1], metadata={"Date": None, "Creator": None})
+    return paths

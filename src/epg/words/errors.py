@@ -1,0 +1,5 @@
+"""The one exception that reaches a user as a sentence instead of a traceback."""
+
+
+class BadInput(ValueError):
+    """Say in one sentence what the caller should change. The command line prints it and exits with 2."""

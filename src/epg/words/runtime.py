@@ -1,0 +1,44 @@
+"""The environment variables under which the numbers are computed: one thread per process, compiled code kept.
+
+They count only if set before JAX is imported, so nothing here imports it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+# One single-threaded process per core beats threads within a process (DESIGN section 6).
+SINGLE_THREADED = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+
+_THREAD_COUNTS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def single_threaded_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return `environment` with one thread per process and JAX's defaults; what a user chose is kept."""
+    result = dict(environment)
+    flags = result.get("XLA_FLAGS", "")
+    if SINGLE_THREADED not in flags:
+        result["XLA_FLAGS"] = f"{flags} {SINGLE_THREADED}".strip()
+    result.update(dict.fromkeys(_THREAD_COUNTS, "1"))
+    result.setdefault("JAX_PLATFORMS", "cpu")
+    result.setdefault("JAX_COMPILATION_CACHE_DIR", str(compilation_cache_directory()))
+    result.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
+    result.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    return result
+
+
+def use_single_thread() -> bool:
+    """Apply `single_threaded_environment` to this process; return False if JAX has already read its own."""
+    if "jax" in sys.modules:
+        return False
+    os.environ.update(single_threaded_environment(os.environ))
+    return True
+
+
+def compilation_cache_directory() -> Path:
+    """Return where compiled programs are kept between processes: $EPG_CACHE, or ~/.cache/epg/xla."""
+    chosen = os.environ.get("EPG_CACHE")
+    return Path(chosen) if chosen else Path.home() / ".cache" / "epg" / "xla"

@@ -1,0 +1,336 @@
+"""Every setting of an evolution or a lifetime, validated when built and written into every run.
+
+No JAX here: the command line, the report and the figures read settings without loading it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+from epg.words.errors import BadInput
+
+T = TypeVar("T")
+
+
+def require(condition: bool, sentence: str) -> None:
+    """Raise BadInput with `sentence` unless `condition` holds."""
+    if not condition:
+        raise BadInput(sentence)
+
+
+def _require_positive(owner: object, prefix: str, *names: str) -> None:
+    for name in names:
+        value = getattr(owner, name)
+        require(math.isfinite(value) and value > 0, f"{prefix}.{name} must be above zero, not {value}.")
+
+
+@dataclass(frozen=True)
+class Spaces:
+    """Sizes of what a policy sees and does."""
+
+    observation: int
+    """Length of the observation vector."""
+    action: int
+    """Length of the action vector, or the number of choices when discrete."""
+    discrete: bool = False
+    """Whether an action is one of `action` choices instead of a vector."""
+    features: int = 0
+    """Length of the task features that a loss may ask for (0: the family has none)."""
+
+    @property
+    def policy_output(self) -> int:
+        """Length of what the loss sees of the policy: mean and log-std, or probabilities."""
+        return self.action if self.discrete else 2 * self.action
+
+
+@dataclass(frozen=True)
+class PolicySettings:
+    """The policy: an MLP, Gaussian with a learned log-std vector, or categorical."""
+
+    hidden: tuple[int, ...] = (64, 64)
+    """Width of each hidden layer."""
+    activation: Literal["tanh", "relu", "elu", "silu"] = "tanh"
+    """Activation of the hidden layers."""
+    log_std: float = 0.0
+    """Initial log standard deviation of a Gaussian policy: the same for every method that is compared."""
+
+    def __post_init__(self) -> None:
+        require(all(width > 0 for width in self.hidden), "policy.hidden needs widths above zero.")
+        require(math.isfinite(self.log_std), f"policy.log_std must be finite, not {self.log_std}.")
+
+
+@dataclass(frozen=True)
+class LossSettings:
+    """The learned loss: temporal convolutions over the window, memory, dense head (paper section 4)."""
+
+    window: int = 128
+    """N: how many of the newest transitions the loss sees."""
+    reward: bool = False
+    """Whether the loss sees rewards. Without it nothing about the reward can reach an update."""
+    products: bool = False
+    """Whether the loss also sees reward times observation and reward times action."""
+    task_features: bool = False
+    """Whether the loss sees the features of the task that the policy does not (GoalAnt's goal)."""
+    progress: bool = False
+    """Whether the loss sees how much of the lifetime has passed."""
+    memory: int = 32
+    """Units of the tanh memory, trained with the policy."""
+    kernels: tuple[int, ...] = (8, 4)
+    """Kernel length of each temporal convolution."""
+    strides: tuple[int, ...] = (7, 2)
+    """Stride of each temporal convolution."""
+    channels: int = 10
+    """Output channels of each temporal convolution."""
+    context: int = 32
+    """Units of the layer that closes the temporal part."""
+    hidden: int = 16
+    """Units of the head's hidden layer."""
+    pooling: Literal["mean", "flatten"] = "mean"
+    """How time is removed before the context layer: mean keeps the parameter count independent of N."""
+    init: Literal["target-action", "plain"] = "target-action"
+    """Initial weights: plain random, or a loss that starts as the distance to a target action near zero."""
+    init_scale: float = 0.02
+    """Deviation of the target action's initial weights on all the head sees but the context (target-action only)."""
+    init_context_scale: float = 0.02
+    """Deviation of the target action's initial weights on the context (target-action only)."""
+    init_temporal: Literal["plain", "correlation"] = "plain"
+    """Initial temporal part: plain random, or one that carries the window's mean of the products (needs them)."""
+
+    def __post_init__(self) -> None:
+        _require_positive(self, "loss", "window", "memory", "channels", "context", "hidden")
+        for name in ("init_scale", "init_context_scale"):
+            require(getattr(self, name) >= 0, f"loss.{name} must not be negative, not {getattr(self, name)}.")
+        require(not self.products or self.reward, "loss.products needs loss.reward: they multiply the reward.")
+        require(
+            self.init_temporal == "plain" or self.products,
+            "loss.init_temporal correlation needs loss.products: it carries their mean.",
+        )
+        require(
+            len(self.kernels) == len(self.strides) and min(*self.kernels, *self.strides, 1) > 0,
+            "loss.kernels and loss.strides need one positive number per convolution.",
+        )
+        require(self.frames > 0, f"loss.window of {self.window} is too short for its convolutions.")
+
+    @property
+    def frames(self) -> int:
+        """Length in time of the last convolution's output."""
+        length = self.window
+        for kernel, stride in zip(self.kernels, self.strides, strict=True):
+            length = (length - kernel) // stride + 1 if length >= kernel else 0
+        return length
+
+
+@dataclass(frozen=True)
+class LifetimeSettings:
+    """One inner loop: a fresh policy trained on one task, then scored (Algorithm 2)."""
+
+    steps_per_update: int = 32
+    """M: environment steps between two updates."""
+    updates: int = 64
+    """Updates in a lifetime; U = M x updates steps."""
+    minibatch: int = 32
+    """Rows per gradient step; the newest M rows are shuffled and each is used once per pass."""
+    passes: int = 1
+    """Passes over the newest M rows in one update."""
+    learning_rate: float = 3e-3
+    """Step size of the inner Adam."""
+    scoring_episodes: int = 3
+    """Trajectories of the final policy whose mean return is the fitness."""
+
+    def __post_init__(self) -> None:
+        _require_positive(
+            self, "lifetime", "steps_per_update", "updates", "minibatch", "passes", "learning_rate", "scoring_episodes"
+        )
+        require(
+            self.steps_per_update % self.minibatch == 0,
+            f"lifetime.steps_per_update ({self.steps_per_update}) must be a multiple of "
+            f"lifetime.minibatch ({self.minibatch}).",
+        )
+
+    @property
+    def steps(self) -> int:
+        """U: environment steps of training in a lifetime."""
+        return self.steps_per_update * self.updates
+
+
+@dataclass(frozen=True)
+class PolicyGradientSettings:
+    """The hand-made losses, PPO and REINFORCE, as opponents and as guidance."""
+
+    discount: float = 0.99
+    """Discount of rewards (gamma)."""
+    trace: float = 0.95
+    """Decay of the advantage estimate (lambda of GAE)."""
+    clip: float = 0.2
+    """PPO's bound on the probability ratio."""
+    kl_weight: float = 0.001
+    """Weight of the KL penalty towards the acting policy."""
+    entropy_weight: float = 0.0
+    """Weight of the entropy bonus."""
+    value_weight: float = 0.5
+    """Weight of the value network's squared error."""
+    value_hidden: tuple[int, ...] = (64, 64)
+    """Width of each hidden layer of the value network."""
+
+    def __post_init__(self) -> None:
+        require(0 < self.discount < 1, f"ppo.discount must lie between 0 and 1, not {self.discount}.")
+        require(0 <= self.trace <= 1, f"ppo.trace must lie in [0, 1], not {self.trace}.")
+        _require_positive(self, "ppo", "clip")
+        for name in ("kl_weight", "entropy_weight", "value_weight"):
+            require(getattr(self, name) >= 0, f"ppo.{name} must not be negative.")
+        require(all(width > 0 for width in self.value_hidden), "ppo.value_hidden needs widths above zero.")
+
+
+@dataclass(frozen=True)
+class GuidanceSettings:
+    """The hand-made loss beside the learned one, annealed away over the first epochs (Eq. 10)."""
+
+    learner: Literal["none", "ppo", "reinforce"] = "none"
+    """Which hand-made loss guides."""
+    mode: Literal["blend", "add"] = "blend"
+    """blend: (1 - alpha) L_phi + alpha L_pg, Eq. 10. add: L_phi + alpha L_pg."""
+    epochs: int = 500
+    """Epochs over which alpha falls linearly from 1 to 0."""
+
+    def __post_init__(self) -> None:
+        require(self.epochs > 0, f"guidance.epochs must be above zero, not {self.epochs}.")
+
+    def alpha(self, epoch: int) -> float:
+        """Return guidance at `epoch`: 1 at epoch 0, exactly 0 from `epochs` on, always 0 without a guide."""
+        if self.learner == "none":
+            return 0.0
+        return max(0.0, 1.0 - epoch / self.epochs)
+
+
+@dataclass(frozen=True)
+class EvolutionSettings:
+    """The outer loop (Algorithm 1)."""
+
+    epochs: int = 100
+    """Outer steps."""
+    noise_vectors: int = 32
+    """V: perturbed losses per epoch."""
+    lifetimes: int = 64
+    """W: lifetimes per epoch; W / V tasks for each loss."""
+    antithetic: bool = True
+    """Whether noise vectors come in pairs of opposite sign."""
+    common_tasks: bool = True
+    """Whether every loss of an epoch meets the same tasks and random numbers, ranked within each task."""
+    sigma: float = 0.05
+    """Standard deviation of the noise on the loss parameters."""
+    step_size: float = 0.02
+    """Outer step size at the first epoch."""
+    step_size_end: float = 0.02
+    """Outer step size once annealed."""
+    step_size_epochs: int = 1
+    """Epochs over which the outer step size is annealed linearly."""
+    momentum: float = 0.0
+    """beta1 of the outer Adam."""
+    second_moment: float = 0.99
+    """beta2 of the outer Adam."""
+    l2: float = 0.0
+    """Weight of the L2 penalty on the loss parameters."""
+    objective: Literal["final", "last", "lifetime"] = "final"
+    """What evolution maximises: return of the scoring trajectories, of the last updates, of the whole lifetime."""
+    objective_updates: int = 16
+    """How many updates the objective `last` looks back on."""
+    shard: int = 32
+    """Lifetimes evaluated together: the unit of work. Part of the result's identity, unlike the processes."""
+
+    def __post_init__(self) -> None:
+        _require_positive(
+            self, "evolution", "epochs", "noise_vectors", "lifetimes", "sigma", "step_size", "step_size_end"
+        )
+        _require_positive(self, "evolution", "step_size_epochs", "objective_updates", "shard")
+        require(self.noise_vectors > 1, "evolution.noise_vectors must be at least 2: ranks need a comparison.")
+        require(
+            not self.antithetic or self.noise_vectors % 2 == 0,
+            f"evolution.noise_vectors ({self.noise_vectors}) must be even when noise comes in antithetic pairs.",
+        )
+        require(
+            self.lifetimes % self.noise_vectors == 0,
+            f"evolution.lifetimes ({self.lifetimes}) must be a multiple of "
+            f"evolution.noise_vectors ({self.noise_vectors}).",
+        )
+        require(
+            self.lifetimes % self.shard == 0,
+            f"evolution.lifetimes ({self.lifetimes}) must be a multiple of evolution.shard ({self.shard}).",
+        )
+        require(0 <= self.momentum < 1, f"evolution.momentum must lie in [0, 1), not {self.momentum}.")
+        require(0 < self.second_moment < 1, "evolution.second_moment must lie between 0 and 1.")
+        require(self.l2 >= 0, f"evolution.l2 must not be negative, not {self.l2}.")
+
+    @property
+    def tasks(self) -> int:
+        """Tasks that each loss meets in an epoch, W / V."""
+        return self.lifetimes // self.noise_vectors
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All of an evolution: what `config.json` of a run holds."""
+
+    family: str
+    """Name of a registered family, or `module:attribute`."""
+    seed: int = 0
+    """Seed from which every random number of the run is derived."""
+    policy: PolicySettings = field(default_factory=PolicySettings)
+    loss: LossSettings = field(default_factory=LossSettings)
+    lifetime: LifetimeSettings = field(default_factory=LifetimeSettings)
+    guidance: GuidanceSettings = field(default_factory=GuidanceSettings)
+    ppo: PolicyGradientSettings = field(default_factory=PolicyGradientSettings)
+    evolution: EvolutionSettings = field(default_factory=EvolutionSettings)
+
+    def __post_init__(self) -> None:
+        require(0 <= self.seed < 2**32, f"seed must lie in [0, 2^32), not {self.seed}.")
+        require(
+            self.loss.window >= self.lifetime.steps_per_update,
+            f"loss.window ({self.loss.window}) must be at least "
+            f"lifetime.steps_per_update ({self.lifetime.steps_per_update}).",
+        )
+        require(
+            self.evolution.objective != "last" or self.evolution.objective_updates <= self.lifetime.updates,
+            "evolution.objective_updates must not exceed lifetime.updates.",
+        )
+
+
+def to_dict(settings: Any) -> dict[str, Any]:
+    """Turn any settings record into plain JSON values."""
+    return dataclasses.asdict(settings)
+
+
+def from_dict(kind: type[T], data: Any, where: str = "config") -> T:
+    """Rebuild a settings record, refusing unknown names and wrong types by name."""
+    require(isinstance(data, dict), f"{where} must be an object, not {type(data).__name__}.")
+    hints = typing.get_type_hints(kind)
+    unknown = sorted(set(data) - set(hints))
+    require(not unknown, f"{where} has no setting named {', '.join(map(repr, unknown))}.")
+    values = {name: _convert(hints[name], value, f"{where}.{name}") for name, value in data.items()}
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise BadInput(f"{where} is incomplete: {error}.") from None
+
+
+def _convert(hint: Any, value: Any, where: str) -> Any:
+    if dataclasses.is_dataclass(hint):
+        return from_dict(typing.cast(type, hint), value, where)
+    origin = typing.get_origin(hint)
+    if origin is Literal:
+        choices = typing.get_args(hint)
+        require(value in choices, f"{where} must be one of {', '.join(map(str, choices))}, not {value!r}.")
+        return value
+    if origin is tuple:
+        require(isinstance(value, list | tuple), f"{where} must be a list, not {value!r}.")
+        return tuple(_convert(typing.get_args(hint)[0], item, where) for item in value)
+    if origin is types.UnionType:
+        return None if value is None else _convert(typing.get_args(hint)[0], value, where)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    require(type(value) is hint, f"{where} must be {hint.__name__}, not {value!r}.")
+    return value

@@ -1,0 +1,221 @@
+"""Figures drawn from hand-made runs: what is on them, that they repeat, and what they refuse."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from safetensors.numpy import save_file
+
+from epg.people import figures
+from epg.words.errors import BadInput
+
+NAN = np.nan
+ROW = {
+    "epoch": 0, "fitness_mean": 1.0, "fitness_std": 0.5, "fitness_best": 2.0, "fitness_worst": 0.0,
+    "alpha": 1.0, "signal": None, "variance_between": 1.0, "variance_residual": 3.0, "nonfinite": 0,
+    "env_steps": 10, "seconds": 1.0, "step_size": 0.02, "phi_norm": 1.0,
+}  # fmt: skip
+
+
+def write_comparison(run: Path, tasks: int = 8, steps: int = 640) -> dict[str, np.ndarray]:
+    run.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(0)
+    arrays, methods = {}, {}
+    for name, every in (("epg", 32), ("ppo", 64)):
+        returns = np.full((tasks, steps), NAN, np.float32)
+        returns[:, 39::40] = rng.normal(50, 5, (tasks, steps // 40))
+        arrays[f"{name}/final"] = rng.normal(50, 5, tasks).astype(np.float32)
+        arrays[f"{name}/episode_return"] = returns
+        arrays[f"{name}/kl"] = rng.uniform(0.01, 0.02, (tasks, steps // every)).astype(np.float32)
+        interval = {"value": 50.0, "low": 45.0, "high": 55.0}
+        methods[name] = {"label": name.upper(), "steps_per_update": every, "interval": interval}
+    results = {
+        "kind": "compare",
+        "family": "point",
+        "tasks": tasks,
+        "steps": steps,
+        "seed": 0,
+        "methods": methods,
+    }
+    (run / "results.json").write_text(json.dumps(results))
+    save_file(arrays, run / "curves.safetensors")
+    return arrays
+
+
+def write_evolution(run: Path, rows: list[dict]) -> Path:
+    run.mkdir(parents=True, exist_ok=True)
+    config = {"format": 1, "kind": "evolve", "epg": "0.1.0", "family": "point"}
+    config["settings"] = {"evolution": {"lifetimes": 64}}
+    (run / "config.json").write_text(json.dumps(config))
+    (run / "metrics.jsonl").write_text("".join(json.dumps({**ROW, **row}) + "\n" for row in rows))
+    return run
+
+
+def words(paths: list[Path]) -> str:
+    """Return the SVG, in which matplotlib repeats every text it draws as a comment."""
+    return paths[1].read_text()
+
+
+def test_resample_averages_bins_and_carries_forward():
+    values = np.array([[NAN, 2, 4, NAN, NAN, NAN, 9, 9], [NAN] * 7 + [1.0]])
+    x, y = figures.resample(values, points=4)
+    assert x.tolist() == [2, 4, 6, 8]
+    np.testing.assert_array_equal(y, [[2, 4, 4, 9], [NAN, NAN, NAN, 1]])
+    x, y = figures.resample(values[:1], points=2)
+    assert x.tolist() == [4, 8]
+    np.testing.assert_array_equal(y, [[3, 9]])
+
+
+def test_resample_keeps_short_series_and_uneven_bins():
+    values = np.array([[5.0, 1.0, 3.0, 7.0, 9.0]])
+    x, y = figures.resample(values, spacing=64)
+    assert x.tolist() == [64, 128, 192, 256, 320]
+    assert y.tolist() == values.tolist()
+    x, y = figures.resample(values, points=2)  # five columns in two bins: three and two
+    assert x.tolist() == [3, 5]
+    assert y.tolist() == [[3, 8]]
+
+
+def test_lifetimes_are_drawn_as_mean_quartiles_and_singles():
+    kl = np.arange(8.0)[:, None] * np.ones(3)
+    final = np.array([1.0] * 7 + [NAN])  # a lifetime that diverged is left out: 0..6 remain
+    method = figures.Lifetimes("ppo", "PPO", 10, final, np.ones((8, 30)), kl)
+    axes = Figure().subplots()
+    figures._draw_lifetimes(axes, method, kl, 10)
+    (mean,) = [line for line in axes.lines if line.get_linestyle() == "-"]
+    assert mean.get_xdata().tolist() == [10, 20, 30]
+    assert mean.get_ydata().tolist() == [3, 3, 3]
+    assert mean.get_color() == figures.COLOURS["ppo"]
+    band = axes.collections[0].get_paths()[0].vertices[:, 1]
+    assert (band.min(), band.max()) == (1.5, 4.5)
+    assert sum(line.get_linestyle() == ":" for line in axes.lines) == figures.SINGLES
+
+
+def test_learning_curves_counts_non_finite_lifetimes(tmp_path):
+    arrays = write_comparison(tmp_path)
+    assert "non-finite" not in words(figures.learning_curves(tmp_path))
+    arrays["ppo/final"][0] = NAN
+    arrays["ppo/kl"][3, 2] = np.inf
+    arrays["ppo/episode_return"][5, 39:80:40] = np.inf, -np.inf
+    save_file(arrays, tmp_path / "curves.safetensors")
+    paths = figures.learning_curves(tmp_path)
+    assert [path.name for path in paths] == ["learning_curves.png", "learning_curves.svg"]
+    assert "<!-- PPO: 3 of 8 lifetimes non-finite, not drawn -->" in words(paths)
+    assert "EPG: " not in words(paths)
+
+
+def test_learning_curves_without_a_finished_episode_or_finite_lifetime(tmp_path):
+    arrays = write_comparison(tmp_path)
+    arrays["epg/episode_return"][:] = NAN
+    arrays["ppo/kl"][:] = NAN
+    save_file(arrays, tmp_path / "curves.safetensors")
+    text = words(figures.learning_curves(tmp_path))
+    assert "no episode ended" in text
+    assert "PPO: 8 of 8 lifetimes non-finite" in text
+
+
+@pytest.mark.parametrize(("spread", "scale"), [(2.0, "linear"), (1000.0, "log")])
+def test_kl_is_logarithmic_only_where_it_spreads(spread, scale):
+    kl = np.array([[0.0, 0.01, 0.01 * spread]])
+    axes = Figure().subplots()
+    figures._scale_kl(axes, [figures.Lifetimes("epg", "", 1, np.ones(1), np.ones((1, 3)), kl)])
+    assert axes.get_yscale() == scale
+
+
+def test_figures_repeat_byte_for_byte(tmp_path):
+    for name in ("a", "b"):
+        write_comparison(tmp_path / name)
+        write_evolution(tmp_path / name, [{"epoch": 0}, {"epoch": 1}])
+    for draw in (figures.learning_curves, lambda run: figures.fitness_over_epochs([run])):
+        first, second = draw(tmp_path / "a"), draw(tmp_path / "b")
+        assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+        assert first[0].read_bytes().startswith(b"\x89PNG")
+
+
+def test_signal_share_by_hand(tmp_path):
+    rows = [
+        {},
+        {"variance_between": None},
+        {"variance_between": -1.0},
+        dict.fromkeys(["variance_residual"], -1.0),
+    ]
+    epochs = figures.read_epochs(write_evolution(tmp_path, rows))
+    np.testing.assert_array_equal(epochs.signal_share, [0.25, NAN, 0.0, NAN])
+
+
+def test_fitness_of_one_run_is_its_population(tmp_path):
+    rows = [{"epoch": e, "fitness_mean": float(e), "nonfinite": 3} for e in range(4)]
+    axes = Figure().subplots()
+    figures._draw_fitness(axes, [figures.read_epochs(write_evolution(tmp_path, rows))])
+    best, mean = axes.lines
+    assert mean.get_ydata().tolist() == [0, 1, 2, 3]
+    assert best.get_ydata().tolist() == [2, 2, 2, 2]
+    band = axes.collections[0].get_paths()[0].vertices[:, 1]
+    assert (band.min(), band.max()) == (-0.5, 3.5)
+    assert "12 of 256 lifetimes non-finite" in words(figures.fitness_over_epochs([tmp_path]))
+
+
+def test_fitness_of_several_runs_is_their_mean_and_deviation(tmp_path):
+    means = ([0.0, 1.0, 9.0], [4.0, 1.0])
+    runs = [
+        write_evolution(tmp_path / str(i), [{"epoch": e, "fitness_mean": v} for e, v in enumerate(values)])
+        for i, values in enumerate(means)
+    ]
+    axes = Figure().subplots()
+    figures._draw_fitness(axes, [figures.read_epochs(run) for run in runs])
+    (line,) = axes.lines
+    assert line.get_ydata().tolist() == [2, 1]
+    band = axes.collections[0].get_paths()[0].vertices[:, 1]
+    assert (band.min(), band.max()) == pytest.approx((2 - 8**0.5, 2 + 8**0.5))
+    paths = figures.fitness_over_epochs(runs)
+    assert paths[0].parent == runs[0] / "figures"
+    assert "runs of 2 to 3 epochs, drawn to the shortest" in words(paths)
+
+
+def test_epochs_without_finite_fitness_are_counted(tmp_path):
+    write_evolution(tmp_path, [{}, {"epoch": 1, "fitness_mean": None}, {"epoch": 2, "fitness_mean": NAN}])
+    assert "2 epochs without a finite mean fitness" in words(figures.fitness_over_epochs([tmp_path]))
+
+
+def damage(run: Path, name: str, text: str | None) -> None:
+    (run / name).unlink() if text is None else (run / name).write_text(text)
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "[]", "{}", '{"methods": 1}'])
+@pytest.mark.parametrize("name", ["results.json", "curves.safetensors"])
+def test_a_damaged_comparison_is_refused_by_name(tmp_path, name, text):
+    write_comparison(tmp_path)
+    damage(tmp_path, name, text)
+    with pytest.raises(BadInput, match=name):
+        figures.learning_curves(tmp_path)
+    assert not (tmp_path / "figures").exists()
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "[]", "{}", json.dumps({**ROW, "epoch": "x"})])
+@pytest.mark.parametrize("name", ["config.json", "metrics.jsonl"])
+def test_a_damaged_evolution_is_refused_by_name(tmp_path, name, text):
+    write_evolution(tmp_path, [{}])
+    damage(tmp_path, name, text)
+    with pytest.raises(BadInput, match=name):
+        figures.fitness_over_epochs([tmp_path])
+
+
+def test_arrays_of_different_tasks_are_refused(tmp_path):
+    arrays = write_comparison(tmp_path)
+    save_file({**arrays, "epg/kl": arrays["epg/kl"][1:]}, tmp_path / "curves.safetensors")
+    with pytest.raises(BadInput, match="arrays of epg"):
+        figures.learning_curves(tmp_path)
+    with pytest.raises(BadInput, match="at least one run"):
+        figures.fitness_over_epochs([])
+
+
+def test_figures_and_report_are_drawn_without_jax():
+    code = "import sys; sys.modules['jax'] = None; import epg.people.report; print('jaxlib' in sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stdout.strip()) == (0, "False"), done.stderr

@@ -1,0 +1,154 @@
+"""The shape of the code: imports go downward, heavy libraries have one door, and starting up is quick."""
+
+import ast
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parents[1] / "src"
+LAYERS = ("words", "parts", "lifetime", "methods", "people")  # lowest first
+DOORS = {  # library: the only files (or folders, with a final slash) that may import it
+    "evosax": ("epg/parts/strategy.py",),
+    "matplotlib": ("epg/people/figures.py",),
+    "mujoco": ("epg/parts/physics.py",),
+    "ray": ("epg/parts/executors/ray.py",),
+    "tensorboardX": ("epg/parts/metrics.py",),
+    "tyro": ("epg/people/cli.py", "epg/people/cli/"),
+}
+
+
+def imported(path: str, source: str) -> Iterator[str]:
+    """Yield the absolute name of everything a module imports, wherever in it the import stands."""
+    package = path.split("/")[:-1]
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import(names):
+                yield from (alias.name for alias in names)
+            case ast.ImportFrom(module, names, level):
+                base = package[: len(package) - level + 1] if level else []
+                origin = ".".join([*base, *([module] if module else [])])
+                yield from (f"{origin}.{alias.name}" for alias in names)
+            case ast.Call(
+                ast.Name("__import__" | "import_module") | ast.Attribute(attr="import_module"),
+                [ast.Constant(str(name)), *_],
+            ):
+                yield ".".join([*package, name.lstrip(".")]) if name.startswith(".") else name
+
+
+def violations(path: str, source: str) -> list[str]:
+    """Say what is wrong with the imports of a module, given its path from src and its text."""
+    found = []
+    top, *inside = path.split("/")
+    here = inside[0] if len(inside) > 1 else None  # None: the facade, epg/__init__.py and epg/__main__.py
+    if here is not None and here not in LAYERS:
+        found.append(f"{path} is in no layer")
+    for name in imported(path, source):
+        root, _, rest = name.partition(".")
+        if root in DOORS and not any(path == d or (d[-1] == "/" and path.startswith(d)) for d in DOORS[root]):
+            found.append(f"{path} imports {root}, whose door is {DOORS[root][0]}")
+        target = rest.split(".")[0]
+        if root != top or here not in LAYERS or target.startswith("__"):  # __version__ is nobody's layer
+            continue
+        if target not in LAYERS:
+            found.append(f"{path} imports {name}, which is in no layer")
+        elif LAYERS.index(target) > LAYERS.index(here):
+            found.append(f"{path} imports {name}: {here} is below {target}")
+    return found
+
+
+MODULES = sorted(p.relative_to(SRC).as_posix() for p in SRC.glob("epg/**/*.py"))
+
+
+def test_every_layer_is_there():
+    assert {m.split("/")[1] for m in MODULES} >= set(LAYERS)
+
+
+@pytest.mark.parametrize("path", MODULES)
+def test_module_respects_layers_and_doors(path):
+    assert violations(path, (SRC / path).read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("epg/words/keys.py", "import epg.parts.policy"),
+        ("epg/words/keys.py", "from epg import parts"),
+        ("epg/parts/policy.py", "from epg.lifetime.learner import Learner"),
+        ("epg/parts/policy.py", "from ..people import figures"),
+        ("epg/parts/families/__init__.py", "from ...methods.evolution import evolve"),
+        ("epg/lifetime/scan.py", "def f():\n    if True:\n        from epg.methods import evolution"),
+        ("epg/lifetime/scan.py", "try:\n    import epg.people.cli\nexcept ImportError:\n    pass"),
+        ("epg/methods/evolution.py", "import importlib\nimportlib.import_module('epg.people.cli')"),
+        ("epg/methods/evolution.py", "import epg"),
+        ("epg/methods/evolution.py", "from epg import evolve"),
+        ("epg/parts/policy.py", "from epg.helpers import anything"),
+        ("epg/helpers/anything.py", ""),
+        ("epg/people/report.py", "import matplotlib.pyplot as plt"),
+        ("epg/people/report.py", "def f():\n    from matplotlib import pyplot"),
+        ("epg/people/figures.py", "import mujoco"),
+        ("epg/parts/executors/local.py", "import ray"),
+        ("epg/people/climate.py", "import tyro"),
+        ("epg/parts/store.py", "from tensorboardX import SummaryWriter"),
+        ("epg/methods/evolution.py", "__import__('evosax')"),
+        ("epg/__init__.py", "import mujoco"),
+    ],
+)
+def test_checker_refuses(path, source):
+    assert len(violations(path, source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("epg/words/keys.py", "import jax\nfrom epg.words.errors import EpgError"),
+        (
+            "epg/parts/executors/__init__.py",
+            "from . import ray\nfrom ..policy import act",
+        ),
+        ("epg/parts/executors/ray.py", "import ray"),
+        (
+            "epg/people/cli.py",
+            "import tyro\nfrom epg import __version__, methods",
+        ),
+        ("epg/people/cli/__init__.py", "import tyro"),
+        ("epg/people/report.py", "import matplotlib_inline, rayon"),  # names that only begin alike
+        ("epg/__init__.py", "from epg.people import cli\nfrom epg.methods.evolution import evolve"),
+    ],
+)
+def test_checker_allows(path, source):
+    assert violations(path, source) == []
+
+
+def python(*arguments: str) -> str:
+    """Run this interpreter afresh and return what it printed; a failure shows what it complained of."""
+    run = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=60)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+def test_import_is_light():
+    heavy = "{'jax', 'ray', 'matplotlib', 'mujoco'}"
+    assert python("-c", f"import sys, epg; print(sorted({heavy} & set(sys.modules)))").strip() == "[]"
+
+
+def best_of_three(*arguments: str) -> float:
+    """Return the seconds the fastest of three runs took, interpreter start included."""
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        python(*arguments)
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
+
+
+def test_import_is_quick():
+    assert best_of_three("-c", "import epg") < 0.5
+
+
+def test_help_is_quick():
+    assert "evolve" in python("-m", "epg", "--help")
+    assert best_of_three("-m", "epg", "--help") < 1.0

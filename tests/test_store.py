@@ -1,0 +1,419 @@
+"""Runs, checkpoints and losses: what comes back, what is refused, and what survives damage."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from epg.parts import store
+from epg.parts.files import encode_tensors
+from epg.parts.store import Run, load_loss, save_loss
+from epg.words.errors import BadInput
+
+PHI = np.linspace(-1, 1, 257, dtype=np.float32)
+MANIFEST = {
+    "family": "point",
+    "family_version": 1,
+    "spaces": {"observation": 4, "action": 2, "discrete": False, "features": 0},
+    "settings": {"family": "point", "seed": 3},
+    "seed": 3,
+    "epochs": 10,
+    "env_steps": 12345,
+    "curve": [0.5, float("nan"), 2],
+}
+
+
+def state(epoch: int) -> dict[str, np.ndarray]:
+    return {"phi": PHI * epoch, "step": np.asarray(epoch), "key": np.asarray([1, epoch], np.uint32)}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run.create(tmp_path / "run", {"family": "point", "seed": 3})
+
+
+def python(code: str, *arguments: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+# Runs.
+
+
+def test_a_run_comes_back_with_its_config(tmp_path: Path) -> None:
+    config = {"z": 1, "a": {"widths": [64, 64]}}
+    created = Run.create(tmp_path / "deep" / "run", config)
+    opened = Run.open(str(tmp_path / "deep" / "run"))
+    assert opened == created
+    assert opened.config == config
+    assert os.listdir(opened.path) == ["config.json"]
+    assert [path.parent for path in (opened.metrics, opened.report, opened.loss_tensors)] == [opened.path] * 3
+
+
+def test_an_empty_directory_becomes_a_run(tmp_path: Path) -> None:
+    (tmp_path / ".config.json.0a0a0a0a.tmp").touch()  # what a create killed in the middle leaves
+    assert Run.create(tmp_path, {}).config == {}
+
+
+def test_a_run_is_not_overwritten(run: Run) -> None:
+    with pytest.raises(BadInput, match=r"already holds a run: add --resume .* or choose another --run\.$"):
+        Run.create(run.path, {"other": 1})
+    assert Run.open(run.path).config == {"family": "point", "seed": 3}
+
+
+def test_files_of_something_else_are_not_mixed_with_a_run(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(BadInput, match="holds files that are not a run: choose another --run"):
+        Run.create(tmp_path, {})
+    with pytest.raises(BadInput, match="is not a directory"):
+        Run.create(tmp_path / "thesis.tex", {})
+    assert os.listdir(tmp_path) == ["thesis.tex"]
+
+
+def test_a_place_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(BadInput, match=r"file/run cannot be made: Not a directory\.$"):
+        Run.create(tmp_path / "file" / "run", {})
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_place_where_nobody_may_write_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"^/proc/epg/run cannot be made: .+\.$"):  # not even root
+        Run.create("/proc/epg/run", {})
+
+
+def test_a_config_that_cannot_be_written_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path, _: object) -> None:
+        raise BadInput(f"{path} cannot be written: No space left on device.")
+
+    monkeypatch.setattr(store, "write_json", fail)
+    with pytest.raises(BadInput, match="No space left"):
+        Run.create(tmp_path / "deep" / "run", {})
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_is_no_run_is_not_opened(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="does not exist"):
+        Run.open(tmp_path / "none")
+    with pytest.raises(BadInput, match=r"is not a run: it has no config\.json"):
+        Run.open(tmp_path)
+    (tmp_path / "config.json").write_text("[1]")
+    with pytest.raises(BadInput, match=r"config\.json is damaged: it is not an object"):
+        Run.open(tmp_path)
+
+
+LOCKING = """
+import sys
+from epg.parts.store import Run
+with Run.open(sys.argv[1]).lock():
+    print("locked", flush=True)
+    input()
+"""
+
+
+def test_a_second_process_is_refused_until_the_first_is_dead(run: Run) -> None:
+    with python(LOCKING, str(run.path)) as other:
+        assert other.stdout is not None
+        try:
+            assert other.stdout.readline() == "locked\n"
+            with pytest.raises(BadInput, match="in use by another process"), run.lock():
+                pass
+        finally:
+            other.kill()
+    with run.lock():
+        pass
+
+
+def test_the_lock_clears_what_a_killed_writer_left(run: Run) -> None:
+    run.save_checkpoint(1, state(1), {})
+    leftover = run.checkpoints / ".epoch-000002.safetensors.0a0a0a0a.tmp"
+    leftover.touch()
+    with run.lock():
+        assert not leftover.exists()
+        with pytest.raises(BadInput, match="in use"), run.lock():
+            pass
+    checkpoint = run.load_checkpoint()
+    assert checkpoint is not None
+    assert checkpoint.epoch == 1
+
+
+# Checkpoints.
+
+
+def test_a_checkpoint_comes_back_bit_for_bit(run: Run) -> None:
+    assert run.load_checkpoint() is None
+    info = {"best": 0.1 + 0.2, "curve": [1.5, float("nan")], "name": "é"}
+    path = run.save_checkpoint(12, state(12), info)
+    assert path == run.checkpoints / "epoch-000012.safetensors"
+    checkpoint = run.load_checkpoint()
+    assert checkpoint is not None
+    assert (checkpoint.epoch, checkpoint.skipped) == (12, ())
+    assert checkpoint.info == {"best": 0.1 + 0.2, "curve": [1.5, None], "name": "é"}
+    assert checkpoint.tensors.keys() == state(12).keys()
+    for name, array in state(12).items():
+        np.testing.assert_array_equal(checkpoint.tensors[name], array, strict=True)
+
+
+def test_the_newest_two_are_kept_in_the_order_of_epochs(run: Run) -> None:
+    for epoch in (0, 9, 10, 999_999, 1_000_000):
+        run.save_checkpoint(epoch, state(epoch), {})
+    assert sorted(os.listdir(run.checkpoints)) == ["epoch-1000000.safetensors", "epoch-999999.safetensors"]
+    checkpoint = run.load_checkpoint()
+    assert checkpoint is not None
+    assert checkpoint.epoch == 1_000_000
+
+
+def test_a_damaged_newest_one_is_named_and_the_previous_used(run: Run) -> None:
+    run.save_checkpoint(1, state(1), {})
+    damaged = run.save_checkpoint(2, state(2), {})
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    checkpoint = run.load_checkpoint()
+    assert checkpoint is not None
+    assert checkpoint.epoch == 1
+    assert len(checkpoint.skipped) == 1
+    assert checkpoint.skipped[0].startswith(f"{damaged} is damaged: ")
+    run.save_checkpoint(1, state(1), {})  # the run goes on from there: the damaged future is gone
+    checkpoint = run.load_checkpoint()
+    assert checkpoint is not None
+    assert checkpoint.skipped == ()
+
+
+def test_only_damaged_ones_are_refused_by_name(run: Run) -> None:
+    for epoch in (1, 2):
+        run.save_checkpoint(epoch, state(epoch), {}).write_bytes(b"x" * 100)
+    with pytest.raises(BadInput, match=r"no whole checkpoint: .*epoch-000002.*epoch-000001"):
+        run.load_checkpoint()
+
+
+def test_flipped_bits_and_truncations_are_refused(run: Run) -> None:
+    path = run.save_checkpoint(5, state(5), {"a": 1})
+    data = path.read_bytes()
+    for place in range(0, len(data), 37):
+        path.write_bytes(data[:place] + bytes([data[place] ^ (1 << place % 8)]) + data[place + 1 :])
+        with pytest.raises(BadInput, match="epoch-000005"):
+            run.load_checkpoint()
+        path.write_bytes(data[:place])
+        with pytest.raises(BadInput, match="epoch-000005"):
+            run.load_checkpoint()
+
+
+def test_a_renamed_checkpoint_is_refused(run: Run) -> None:
+    path = run.save_checkpoint(5, state(5), {})
+    path.rename(run.checkpoints / "epoch-000006.safetensors")
+    with pytest.raises(BadInput, match="of another epoch than its name"):
+        run.load_checkpoint()
+
+
+@pytest.mark.parametrize("info", ["[]", "{", '"a"'])
+def test_a_checkpoint_without_sound_info_is_refused(run: Run, info: str) -> None:
+    path = run.save_checkpoint(5, state(5), {})
+    path.write_bytes(encode_tensors(state(5), {"epoch": "5", "info": info}))
+    with pytest.raises(BadInput, match=r"epoch-000005\.safetensors is damaged"):
+        run.load_checkpoint()
+
+
+def test_other_files_among_the_checkpoints_are_left_alone(run: Run) -> None:
+    run.checkpoints.mkdir()
+    (run.checkpoints / "epoch-000009.safetensors.bak").touch()
+    for epoch in (1, 2, 3):
+        run.save_checkpoint(epoch, state(epoch), {})
+    assert len(os.listdir(run.checkpoints)) == 3
+
+
+SAVING = """
+import sys, numpy as np
+from epg.parts.store import Run
+run = Run.open(sys.argv[1])
+for epoch in range(1, 10**6):
+    run.save_checkpoint(epoch, {"x": np.full(20000, epoch, np.float32)}, {"epoch": epoch})
+"""
+
+
+def test_a_run_killed_while_saving_has_a_whole_checkpoint(run: Run) -> None:
+    for pause in (0.03, 0.07):
+        with python(SAVING, str(run.path)) as process:
+            try:
+                while run.load_checkpoint() is None:
+                    assert process.poll() is None
+                with pytest.raises(subprocess.TimeoutExpired):
+                    process.wait(pause)
+            finally:
+                process.kill()
+            process.communicate()
+        checkpoint = run.load_checkpoint()
+        assert checkpoint is not None
+        assert checkpoint.skipped == ()
+        assert (checkpoint.tensors["x"] == checkpoint.epoch).all()
+        assert checkpoint.info == {"epoch": checkpoint.epoch}
+
+
+# Losses.
+
+
+def rewrite(directory: Path, change: dict[str, Any], drop: str = "") -> None:
+    path = directory / "loss.json"
+    manifest = {**json.loads(path.read_text()), **change}
+    manifest.pop(drop, None)
+    path.write_text(json.dumps(manifest))
+
+
+def replace_phi(directory: Path, tensors: dict[str, np.ndarray]) -> None:
+    """Put other tensors under a manifest whose sha256 matches them."""
+    data = encode_tensors(tensors, {})
+    (directory / "loss.safetensors").write_bytes(data)
+    rewrite(directory, {"sha256": hashlib.sha256(data).hexdigest()})
+
+
+def test_a_loss_comes_back_from_each_of_its_names(tmp_path: Path) -> None:
+    digest = save_loss(tmp_path / "loss", PHI, MANIFEST)
+    assert digest == hashlib.sha256((tmp_path / "loss" / "loss.safetensors").read_bytes()).hexdigest()
+    for name in ("", "loss.json", "loss.safetensors"):
+        loss = load_loss(tmp_path / "loss" / name)
+        np.testing.assert_array_equal(loss.phi, PHI, strict=True)
+        assert loss.manifest == {
+            **MANIFEST,
+            "curve": [0.5, None, 2],
+            "format": 1,
+            "kind": "epg-loss",
+            "parameters": 257,
+            "licence": "MIT",
+            "sha256": digest,
+            "epg": loss.manifest["epg"],
+        }
+
+
+def test_the_same_loss_gives_the_same_file_wherever_it_came_from(tmp_path: Path) -> None:
+    one = save_loss(tmp_path / "one", PHI, MANIFEST)
+    assert save_loss(tmp_path / "two", PHI, {**MANIFEST, "seed": 4}) == one
+    assert save_loss(tmp_path / "two", PHI + 1, MANIFEST) != one
+
+
+@pytest.mark.parametrize(
+    ("phi", "reason"),
+    [
+        (PHI.astype(np.float64), "float32 vector, not float64"),
+        (PHI.reshape(1, -1), r"not float32 of shape \(1, 257\)"),
+        (np.asarray([1, np.nan], np.float32), "not finite"),
+        (np.asarray([np.inf], np.float32), "not finite"),
+    ],
+)
+def test_a_bad_phi_is_neither_saved_nor_loaded(tmp_path: Path, phi: np.ndarray, reason: str) -> None:
+    with pytest.raises(BadInput, match=f"loss.safetensors .*{reason}"):
+        save_loss(tmp_path / "new", phi, MANIFEST)
+    assert os.listdir(tmp_path) == []
+    save_loss(tmp_path, PHI, MANIFEST)
+    replace_phi(tmp_path, {"phi": phi})
+    rewrite(tmp_path, {"parameters": phi.size})
+    with pytest.raises(BadInput, match=f"loss.safetensors .*{reason}"):
+        load_loss(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "format",
+        "kind",
+        "family",
+        "family_version",
+        "spaces",
+        "parameters",
+        "settings",
+        "seed",
+        "epochs",
+        "env_steps",
+        "curve",
+        "licence",
+        "sha256",
+        "epg",
+    ],
+)
+def test_every_key_of_the_manifest_is_needed_with_its_type(tmp_path: Path, key: str) -> None:
+    save_loss(tmp_path, PHI, MANIFEST)
+    whole = (tmp_path / "loss.json").read_bytes()
+    rewrite(tmp_path, {}, drop=key)
+    with pytest.raises(BadInput, match=rf"loss\.json .*({key}|manifest of a loss)"):
+        load_loss(tmp_path)
+    for wrong in (None, 1.5, True):
+        (tmp_path / "loss.json").write_bytes(whole)
+        rewrite(tmp_path, {key: wrong})
+        with pytest.raises(BadInput, match=rf"loss\.json .*({key}|manifest of a loss)"):
+            load_loss(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"format": 2}, r"format 2, newer than this epg reads \(1\): upgrade epg"),
+        ({"format": 0}, "format 0"),
+        ({"kind": "epg-policy"}, "not the manifest of a loss"),
+        ({"spaces": {"observation": 4, "action": 2, "discrete": False}}, "lacks 'features'"),
+        ({"spaces": {**MANIFEST["spaces"], "discrete": 0}}, "'discrete' must be bool"),  # type: ignore[dict-item]
+        ({"epochs": -1}, "'epochs' must not be negative"),
+        ({"curve": [1, "2"]}, "curve must be a list of numbers"),
+        ({"sha256": "../../etc/passwd"}, "sha256 is not a digest"),
+    ],
+)
+def test_each_bad_manifest_is_refused(tmp_path: Path, change: dict[str, Any], reason: str) -> None:
+    save_loss(tmp_path, PHI, MANIFEST)
+    rewrite(tmp_path, change)
+    with pytest.raises(BadInput, match=rf"loss\.json.*{reason}"):
+        load_loss(tmp_path)
+
+
+def test_an_incomplete_manifest_is_not_saved(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="lacks 'family'"):
+        save_loss(tmp_path, PHI, {key: value for key, value in MANIFEST.items() if key != "family"})
+    assert os.listdir(tmp_path) == []
+
+
+def test_tensors_that_are_not_the_manifests_are_refused(tmp_path: Path) -> None:
+    save_loss(tmp_path, PHI, MANIFEST)
+    rewrite(tmp_path, {"parameters": 256})
+    with pytest.raises(BadInput, match=r"loss\.safetensors .*phi has length 257, not 256"):
+        load_loss(tmp_path)
+    rewrite(tmp_path, {"parameters": 257, "sha256": "0" * 64})
+    with pytest.raises(BadInput, match=r"loss\.safetensors is damaged: its sha256"):
+        load_loss(tmp_path)
+    replace_phi(tmp_path, {"phi": PHI, "extra": PHI})
+    with pytest.raises(BadInput, match="the one tensor phi"):
+        load_loss(tmp_path)
+
+
+def test_flipped_bits_of_a_loss_are_refused(tmp_path: Path) -> None:
+    save_loss(tmp_path, PHI, MANIFEST)
+    path = tmp_path / "loss.safetensors"
+    data = path.read_bytes()
+    for place in range(0, len(data), 37):
+        path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+        with pytest.raises(BadInput, match=r"loss\.safetensors is damaged"):
+            load_loss(tmp_path)
+
+
+def test_what_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="none does not exist"):
+        load_loss(tmp_path / "none")
+    with pytest.raises(BadInput, match=r"is not a loss: .*loss\.json is missing"):
+        load_loss(tmp_path)
+    save_loss(tmp_path, PHI, MANIFEST)
+    (tmp_path / "loss.safetensors").unlink()
+    with pytest.raises(BadInput, match=r"loss\.safetensors cannot be read"):
+        load_loss(tmp_path)
+    (tmp_path / "loss.json").write_text('["a"]')
+    with pytest.raises(BadInput, match=r"loss\.json is damaged: it is not an object"):
+        load_loss(tmp_path)
