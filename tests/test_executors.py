@@ -31,9 +31,7 @@ def numbers(*values: float) -> list[dict[str, np.ndarray]]:
     return [{"x": np.asarray(value)} for value in values]
 
 
-def local(
-    function: str, config: dict[str, Any], processes: int = 2, log_dir: Path | None = None
-) -> LocalExecutor:
+def local(function: str, config: dict[str, Any], processes: int = 2, log_dir: Path | None = None) -> LocalExecutor:
     executor = make_executor("local", f"workloads:{function}", config, processes, log_dir)
     assert isinstance(executor, LocalExecutor)
     return executor
@@ -86,9 +84,7 @@ def test_nothing_to_do_gives_nothing(name: str) -> None:
 def test_an_error_tells_its_text_and_the_executor_goes_on(name: str) -> None:
     with make_executor(name, "workloads:fail", {}, 1) as executor:
         (before,) = executor.map(numbers(5))
-        with pytest.raises(
-            ExecutorFailed, match="workloads:fail failed: ZeroDivisionError: one is not allowed"
-        ):
+        with pytest.raises(ExecutorFailed, match="workloads:fail failed: ZeroDivisionError: one is not allowed"):
             executor.map(numbers(1))
         with pytest.raises(BadInput, match=r"^two is a bad input\.$"):
             executor.map(numbers(2))
@@ -107,9 +103,7 @@ def test_an_error_of_build_passes(name: str) -> None:
 
 
 @EVERY_EXECUTOR
-@pytest.mark.parametrize(
-    ("build", "text"), [("no_such_module:f", "no_such_module"), ("workloads:no_such", "no_such")]
-)
+@pytest.mark.parametrize(("build", "text"), [("no_such_module:f", "no_such_module"), ("workloads:no_such", "no_such")])
 def test_work_that_does_not_exist_is_named(name: str, build: str, text: str) -> None:
     with make_executor(name, build, {}, 1) as executor, pytest.raises(ExecutorFailed, match=text):
         executor.map(numbers(5))
@@ -244,6 +238,28 @@ def test_an_interrupt_ends_busy_workers_at_once(tmp_path: Path) -> None:
         assert executor.pids == []
     with pytest.raises(ExecutorFailed, match="closed"):
         executor.map(numbers(1))
+
+
+def test_a_worker_deep_in_c_ends_at_once(tmp_path: Path) -> None:
+    ended: list[float] = []
+    main = threading.get_ident()
+
+    def close_once_begun() -> None:
+        if wait_until((tmp_path / "begun").exists):
+            began = time.monotonic()
+            signal.pthread_kill(main, signal.SIGINT)  # a Ctrl-C while the main thread waits in map
+            assert wait_until(lambda: not alive(pid))
+            ended.append(time.monotonic() - began)
+
+    with local("deaf", {"folder": str(tmp_path)}, 1) as executor:
+        (pid,) = executor.pids
+        thread = threading.Thread(target=close_once_begun)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            executor.map(numbers(0))
+        thread.join()
+    assert len(ended) == 1
+    assert ended[0] < 1.5
 
 
 def test_a_worker_that_does_not_stop_when_asked_is_killed() -> None:

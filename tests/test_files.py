@@ -134,9 +134,7 @@ def test_no_truncation_or_extension_passes() -> None:
     ],
 )
 def test_each_inconsistent_header_is_refused(data: bytes, reason: str) -> None:
-    with pytest.raises(
-        BadInput, match=rf"^x is damaged: .*{reason}" if reason != "damaged" else "^x is damaged"
-    ):
+    with pytest.raises(BadInput, match=rf"^x is damaged: .*{reason}" if reason != "damaged" else "^x is damaged"):
         decode_tensors(data, "x", checked=False)
 
 

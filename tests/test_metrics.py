@@ -34,9 +34,7 @@ def events(run: Run) -> list[Any]:
 
 
 def scalars(run: Run) -> list[tuple[int, str, float]]:
-    return [
-        (event.step, value.tag, value.simple_value) for event in events(run) for value in event.summary.value
-    ]
+    return [(event.step, value.tag, value.simple_value) for event in events(run) for value in event.summary.value]
 
 
 def write_epochs(writer: MetricsWriter, epochs: range) -> None:
@@ -47,9 +45,7 @@ def write_epochs(writer: MetricsWriter, epochs: range) -> None:
 
 def test_a_line_holds_everything_and_tensorboard_the_finite_numbers(run: Run) -> None:
     with MetricsWriter(run) as writer:
-        writer.write(
-            0, {"fitness": np.float32(1.5), "lost": 2, "best": float("nan"), "note": "a", "ok": True}
-        )
+        writer.write(0, {"fitness": np.float32(1.5), "lost": 2, "best": float("nan"), "note": "a", "ok": True})
         writer.write(1, {"fitness": -float("inf"), "returns": [1.0, float("inf")]})
         assert run.metrics.read_text().count("\n") == 2  # flushed at once
     lines = run.metrics.read_text().splitlines()

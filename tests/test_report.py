@@ -21,9 +21,7 @@ def interval(value: float, low: float, high: float) -> dict[str, float]:
     return {"value": value, "low": low, "high": high}
 
 
-def write_results(
-    run: Path, difference=ABOVE, finals=((61.5, 58.25), (41.75, 71.125)), family="point"
-) -> None:
+def write_results(run: Path, difference=ABOVE, finals=((61.5, 58.25), (41.75, 71.125)), family="point") -> None:
     run.mkdir(parents=True, exist_ok=True)
     names = ("epg", "ppo") if difference else ("epg",)
     labels = {"epg": "evolved loss", "ppo": "PPO"}

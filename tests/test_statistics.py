@@ -64,9 +64,7 @@ def test_many_tasks_are_resampled_in_several_blocks():
 def test_paired_difference_is_the_mean_and_pairs_tasks():
     assert paired_difference([2, 3, 4, 13], [2, 3, 4, 5]).value == 2.0  # an interquartile mean would say 0
     hardness = np.random.default_rng(1).normal(0, 100, size=50)
-    assert paired_difference(hardness + 2, hardness).to_dict() == pytest.approx(
-        {"value": 2, "low": 2, "high": 2}
-    )
+    assert paired_difference(hardness + 2, hardness).to_dict() == pytest.approx({"value": 2, "low": 2, "high": 2})
     a, b = hardness + np.random.default_rng(2).normal(3, 1, size=50), hardness
     half = 1.96 * (a - b).std(ddof=1) / np.sqrt(50)
     interval = paired_difference(a, b)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
@@ -82,6 +83,17 @@ def patient(config: dict[str, Any]) -> Callable[[Arrays], Arrays]:
             assert time.monotonic() < deadline, "the other requests were not done meanwhile"
             time.sleep(0.01)
         return {"y": request["x"] * 2}
+
+    return evaluate
+
+
+def deaf(config: dict[str, Any]) -> Callable[[Arrays], Arrays]:
+    """Sleep for a minute holding Python's lock, as a long call into C may: no thread of the worker runs."""
+
+    def evaluate(request: Arrays) -> Arrays:
+        Path(config["folder"], "begun").touch()
+        ctypes.PyDLL(None).sleep(60)
+        return {}
 
     return evaluate
 

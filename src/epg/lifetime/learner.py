@@ -17,7 +17,7 @@ from epg.parts.loss import Loss, evaluate, init_loss, init_memory
 from epg.parts.policy import Mlp, Policy, apply_mlp, distribution, init_mlp
 from epg.words.keys import Key
 from epg.words.records import Experience, Trained
-from epg.words.settings import LossSettings, PolicyGradientSettings, PolicySettings, Settings, Spaces
+from epg.words.settings import LossSettings, PolicyGradientSettings, PolicySettings, Settings, Spaces, require
 
 
 class Learner(Protocol):
@@ -85,9 +85,7 @@ class Learned:
     ) -> Trained:
         """Return the gradient of L_phi in policy and memory (Eq. 6)."""
         loss = self.unravel(control.phi)
-        return jax.grad(lambda it: evaluate(loss, self.loss, it, experience, batch, self.policy.activation))(
-            trained
-        )
+        return jax.grad(lambda it: evaluate(loss, self.loss, it, experience, batch, self.policy.activation))(trained)
 
 
 @dataclass(frozen=True)
@@ -216,11 +214,17 @@ def _weighted(weight: Array, at: Trained, gradient: Callable[[Trained], Trained]
     return jax.lax.cond(weight > 0, some, none, at)
 
 
-def hand_made(name: Literal["ppo", "reinforce"], settings: Settings, spaces: Spaces) -> Ppo | Reinforce:
+HAND_MADE: dict[str, Callable[[Settings, Spaces], Ppo | Reinforce]] = {
+    "ppo": lambda settings, spaces: Ppo(settings.ppo, settings.policy, spaces),
+    "reinforce": lambda settings, spaces: Reinforce(settings.ppo, settings.policy),
+}
+"""Learners by name. A registered one is a tested one (tests/test_learners.py)."""
+
+
+def hand_made(name: str, settings: Settings, spaces: Spaces) -> Ppo | Reinforce:
     """Build a hand-made learner by name."""
-    if name == "ppo":
-        return Ppo(settings.ppo, settings.policy, spaces)
-    return Reinforce(settings.ppo, settings.policy)
+    require(name in HAND_MADE, f"unknown learner {name!r}: choose one of {', '.join(HAND_MADE)}.")
+    return HAND_MADE[name](settings, spaces)
 
 
 def evolved(settings: Settings, spaces: Spaces) -> Learned | Guided:

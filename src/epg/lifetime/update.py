@@ -92,9 +92,7 @@ def update(
     )
 
 
-def _descend(
-    plan: Plan, student: Student, experience: Experience, control: Control, key: Key
-) -> tuple[Trained, Any]:
+def _descend(plan: Plan, student: Student, experience: Experience, control: Control, key: Key) -> tuple[Trained, Any]:
     """Take the gradient steps of one update (Eq. 6)."""
     prepared = plan.learner.prepare(student.trained, experience)
 

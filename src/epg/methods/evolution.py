@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from epg.lifetime.learner import Learned
-from epg.parts.executors import Executor, make_executor
+from epg.parts.executors import make_executor
 from epg.parts.families import load_family
+from epg.parts.files import write_json
 from epg.parts.interrupts import uninterrupted
 from epg.parts.metrics import MetricsWriter, read_metrics
 from epg.parts.store import Run, save_loss
 from epg.parts.strategy import Strategy, shape_fitness, signal, step_size
 from epg.words.errors import BadInput
 from epg.words.keys import Stream, run_key
-from epg.words.settings import Settings, from_dict, require, to_dict
+from epg.words.settings import Settings, flat, from_dict, require, to_dict
 
 RUN_FORMAT = 1
 
@@ -128,6 +130,23 @@ def open_run(path: Path) -> tuple[Run, Settings]:
     return run, settings
 
 
+def extend(run: Run, begun: Settings, wanted: Settings) -> tuple[Run, Settings]:
+    """Let a resumed run go on for more epochs; nothing else may differ from what it was begun with."""
+    epochs = max(begun.evolution.epochs, wanted.evolution.epochs)
+    longer = replace(begun, evolution=replace(begun.evolution, epochs=epochs))
+    changed = [name for name in flat(longer) if flat(longer)[name] != flat(wanted).get(name)]
+    require(
+        not changed or changed == ["evolution.epochs"],
+        f"a resumed run keeps its settings: drop {', '.join('--' + name for name in changed)}, "
+        "only --evolution.epochs may grow.",
+    )
+    if longer == begun:
+        return run, begun
+    config = {**run.config, "settings": to_dict(longer)}
+    write_json(run.path / "config.json", config)
+    return Run(run.path, config), longer
+
+
 class Evolution:
     """An evolution in progress: phi, the epoch to do next, and what was spent."""
 
@@ -140,18 +159,17 @@ class Evolution:
         self.next_epoch = 0
         self.env_steps = 0
 
-    def restore(self, run: Run) -> list[str]:
-        """Continue from the newest whole checkpoint; return a sentence for each damaged one."""
+    def restore(self, run: Run) -> None:
+        """Continue from the newest whole checkpoint, if there is one."""
         checkpoint = run.load_checkpoint()
         if checkpoint is None:
-            return []
+            return
         try:
             self.strategy.restore(checkpoint.tensors)
             self.env_steps = int(checkpoint.info["env_steps"])
         except (KeyError, ValueError, TypeError) as error:
             raise BadInput(f"the checkpoint of {run.path} does not fit its config.json: {error}.") from None
         self.next_epoch = checkpoint.epoch
-        return list(checkpoint.skipped)
 
     def requests(self, population: np.ndarray) -> Iterator[dict[str, np.ndarray]]:
         """Cut an epoch's W lifetimes, loss by loss and task by task, into shards."""
@@ -211,10 +229,6 @@ class Evolution:
         scoring = self.settings.lifetime.scoring_episodes * self.family.horizon
         return self.settings.evolution.lifetimes * (self.settings.lifetime.steps + scoring)
 
-    def checkpoint(self, run: Run) -> None:
-        """Save what resuming needs."""
-        run.save_checkpoint(self.next_epoch, self.strategy.state(), {"env_steps": self.env_steps})
-
     def save(self, run: Run) -> Evolved:
         """Save the loss to use."""
         curve = [record["fitness_mean"] for record in read_metrics(run.metrics)]
@@ -241,21 +255,19 @@ def evolve_run(
     executor: str = "local",
     processes: int | None = None,
     on_epoch: OnEpoch | None = None,
-    on_warning: Callable[[str], None] | None = None,
 ) -> Evolved:
     """Evolve in a run's directory from wherever it stands to the last epoch, saving after every epoch.
 
-    On Ctrl-C the loss so far is saved before KeyboardInterrupt goes on; the checkpoint of the last whole
-    epoch is already on disk.
+    Ctrl-C waits for an epoch's bookkeeping, saves the loss so far and then goes on as KeyboardInterrupt.
     """
-    evolution = Evolution(settings)
-    work = to_dict(settings)
+    require(processes is None or processes > 0, f"processes must be above zero, not {processes}.")
+    evolution, work = Evolution(settings), to_dict(settings)
     with run.lock():
-        for sentence in evolution.restore(run):
-            (on_warning or print)(sentence)
+        evolution.restore(run)
         with (
             MetricsWriter.resume(run, evolution.next_epoch) as metrics,
             make_executor(executor, "epg.methods.shards:build", work, processes, run.logs) as workers,
+            Saver(run) as saver,
         ):
             try:
                 while evolution.next_epoch < settings.evolution.epochs:
@@ -264,11 +276,38 @@ def evolve_run(
                     with uninterrupted():
                         epoch = evolution.tell(population, results, time.perf_counter() - began)
                         metrics.write(epoch.epoch, {k: v for k, v in to_dict(epoch).items() if k != "epoch"})
-                        evolution.checkpoint(run)
+                        saver.save(evolution.next_epoch, evolution.strategy.state(), evolution.env_steps)
                     if on_epoch:
                         on_epoch(epoch)
-            except KeyboardInterrupt:
-                if evolution.next_epoch:
-                    evolution.save(run)
-                raise
-        return evolution.save(run)
+            finally:
+                with uninterrupted():
+                    saver.wait()
+                    if evolution.next_epoch:
+                        done = evolution.save(run)
+        return done
+
+
+class Saver:
+    """Write checkpoints beside the next epoch: waiting for a disk would cost more than one percent of a short one."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._pool = ThreadPoolExecutor(max_workers=1)
+        self._last: Future[Path] | None = None
+
+    def save(self, epoch: int, tensors: dict[str, np.ndarray], env_steps: int) -> None:
+        """Begin to write a checkpoint, once the one before it is on disk."""
+        self.wait()
+        self._last = self._pool.submit(self._run.save_checkpoint, epoch, tensors, {"env_steps": env_steps})
+
+    def wait(self) -> None:
+        """Wait for the checkpoint under way, and raise what went wrong with it."""
+        if self._last is not None:
+            last, self._last = self._last, None
+            last.result()
+
+    def __enter__(self) -> Saver:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._pool.shutdown()

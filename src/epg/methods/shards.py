@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from epg.lifetime.learner import Control, Learner
+from epg.lifetime.learner import Control, Learner, evolved
 from epg.lifetime.scan import run_lifetime
 from epg.lifetime.update import Plan
 from epg.parts.families import load_family
-from epg.parts.families.base import JaxFamily
-from epg.words.keys import Split, Stream, lifetime_key, stream_key
+from epg.parts.families.base import JaxFamily, Task
+from epg.words.keys import Key, Split, Stream, lifetime_key, stream_key
 from epg.words.records import Outcome
 from epg.words.settings import EvolutionSettings, Settings, from_dict
 
@@ -24,13 +24,22 @@ COMPILER = {"xla_backend_optimization_level": 1, "xla_cpu_multi_thread_eigen": F
 Batch = Callable[[Array, Array, Array, Array], Outcome]
 
 
-def batch_of_lifetimes(plan: Plan, family: JaxFamily, seed: int, split: Split) -> Batch:
-    """Compile `(phi [S, D], task [S], epoch, alpha) -> Outcome [S, ...]`."""
+def batch_of_lifetimes(plan: Plan, family: JaxFamily, seed: int, split: Split, balanced: int = 0) -> Batch:
+    """Compile `(phi [S, D], task [S], epoch, alpha) -> Outcome [S, ...]`.
 
-    def one(phi: Array, task_index: Array, epoch: Array, alpha: Array) -> Outcome:
-        key = lifetime_key(seed, split, epoch, task_index)
-        task = family.sample(stream_key(key, Stream.TASK))
-        return run_lifetime(plan, family, task, Control(phi, alpha), key)
+    With `balanced` above zero, the first `balanced` tasks of an epoch are one task, moved evenly over the
+    family's orbit; each is still distributed as any other task.
+    """
+
+    def sample(index: Array, epoch: Array, key: Key) -> Task:
+        if not balanced or family.orbit is None:
+            return family.sample(stream_key(key, Stream.TASK))
+        first = family.sample(stream_key(lifetime_key(seed, split, epoch, 0), Stream.TASK))
+        return family.orbit(first, index / balanced)
+
+    def one(phi: Array, index: Array, epoch: Array, alpha: Array) -> Outcome:
+        key = lifetime_key(seed, split, epoch, index)
+        return run_lifetime(plan, family, sample(index, epoch, key), Control(phi, alpha), key)
 
     return jax.jit(jax.vmap(one, (0, 0, None, None)), compiler_options=COMPILER)
 
@@ -53,12 +62,12 @@ def fitness_of(outcome: Outcome, evolution: EvolutionSettings) -> Array:
 
 def build(config: dict[str, Any]) -> Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]:
     """Build the shard evaluation that a worker runs: phi, tasks, epoch and alpha in, fitness out."""
-    from epg.lifetime.learner import evolved
-
     settings = from_dict(Settings, config)
     family = load_family(settings.family)
+    plan = make_plan(settings, evolved(settings, family.spaces), family)
+    balanced = settings.evolution.common_tasks and settings.evolution.balanced_tasks
     run = batch_of_lifetimes(
-        make_plan(settings, evolved(settings, family.spaces), family), family, settings.seed, Split.TRAIN
+        plan, family, settings.seed, Split.TRAIN, balanced=settings.evolution.tasks if balanced else 0
     )
 
     def evaluate(request: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -6,7 +6,6 @@ The two names are fixed: nothing in a manifest is ever taken for a path.
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import os
 import re
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from epg import __version__
 from epg.parts.files import (
     decode_tensors,
     encode_tensors,
@@ -59,7 +59,7 @@ def save_loss(directory: str | Path, phi: np.ndarray, manifest: Mapping[str, Any
     digest = hashlib.sha256(data).hexdigest()
     whole = {
         "format": LOSS_FORMAT, "kind": "epg-loss", **plain(manifest), "parameters": int(phi.size),
-        "licence": "MIT", "sha256": digest, "epg": _version(),
+        "licence": "MIT", "sha256": digest, "epg": __version__,
     }  # fmt: skip
     _check_manifest(whole, str(directory / LOSS_MANIFEST))
     _check_phi(phi, whole, str(directory / LOSS_TENSORS))
@@ -127,10 +127,3 @@ def _check_types(values: Mapping[str, Any], types: Mapping[str, type], name: str
             f"{name} is damaged: {key!r} must be {kind.__name__}, not {type(values[key]).__name__}.",
         )
         require(kind is not int or values[key] >= 0, f"{name} is damaged: {key!r} must not be negative.")
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("epg")
-    except importlib.metadata.PackageNotFoundError:
-        return "uninstalled"

@@ -18,6 +18,7 @@ from epg.words.records import Experience, Trained, Window
 from epg.words.settings import LossSettings, Spaces, require
 
 SLOPE = 0.2  # of the leaky ReLU
+CORRELATION_GAIN = 0.35  # with the default kernels the context starts as about twice the correlation
 LOG_STD_PULL = 0.01  # output weight of the unit that shrinks the log-std
 
 
@@ -124,9 +125,7 @@ def context_vector(loss: Loss, settings: LossSettings, rows: Array, constants: A
     everywhere = constants @ jnp.sum(first[:, rows.shape[1] :], axis=0)
     x = convolve(rows, first[:, : rows.shape[1]], settings.strides[0]) + everywhere
     x = leaky_relu(x + loss.kernel_biases[0])
-    for kernel, bias, stride in zip(
-        loss.kernels[1:], loss.kernel_biases[1:], settings.strides[1:], strict=True
-    ):
+    for kernel, bias, stride in zip(loss.kernels[1:], loss.kernel_biases[1:], settings.strides[1:], strict=True):
         x = leaky_relu(convolve(x, kernel, stride) + bias)
     pooled = jnp.mean(x, axis=0) if settings.pooling == "mean" else x.reshape(-1)
     return leaky_relu(pooled @ loss.context + loss.context_bias)
@@ -232,16 +231,16 @@ def _carry_products(key: Key, loss: Loss, settings: LossSettings, spaces: Spaces
     pairs, count = settings.channels // 2, products.stop - products.start
     projection = jax.random.normal(key, (count, pairs)) / jnp.sqrt(jnp.float32(count))
     first = jnp.zeros_like(loss.kernels[0]).at[:, products, : 2 * pairs].set(_both_signs(projection))
-    kernels = [first / settings.kernels[0]]
+    # Divided by roots, not by lengths: weights far below sigma would drown in the noise of evolution.
+    kernels = [first / settings.kernels[0] ** 0.5]
     for kernel, length in zip(loss.kernels[1:], settings.kernels[1:], strict=True):
-        kernels.append(jnp.zeros_like(kernel).at[:, : 2 * pairs, : 2 * pairs].set(_pass_on(pairs) / length))
+        passing = jnp.zeros_like(kernel).at[:, : 2 * pairs, : 2 * pairs].set(_pass_on(pairs))
+        kernels.append(passing / length**0.5)
     units = min(pairs, settings.context // 2)
     frames = loss.context.shape[0] // settings.channels
     passed = jnp.zeros((settings.channels, settings.context))
-    passed = passed.at[: 2 * units, : 2 * units].set(_pass_on(units) / frames)
-    return eqx.tree_at(
-        lambda it: (it.kernels, it.context), loss, (tuple(kernels), jnp.tile(passed, (frames, 1)))
-    )
+    passed = passed.at[: 2 * units, : 2 * units].set(CORRELATION_GAIN * _pass_on(units) / frames)
+    return eqx.tree_at(lambda it: (it.kernels, it.context), loss, (tuple(kernels), jnp.tile(passed, (frames, 1))))
 
 
 def _both_signs(weights: Array) -> Array:

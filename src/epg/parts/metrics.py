@@ -90,7 +90,5 @@ def _records(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
 
 def _record(line: bytes, name: str) -> dict[str, Any]:
     record = parse_json(line, name)
-    require(
-        isinstance(record, dict) and type(record.get("epoch")) is int, f"{name} is damaged: it has no epoch."
-    )
+    require(isinstance(record, dict) and type(record.get("epoch")) is int, f"{name} is damaged: it has no epoch.")
     return record

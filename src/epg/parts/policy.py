@@ -3,6 +3,8 @@
 `output` is what a learned loss sees of the policy at one observation: mean and log-std, or probabilities.
 """
 
+import itertools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -32,7 +34,7 @@ class Policy(eqx.Module):
 def init_mlp(key: Key, sizes: tuple[int, ...], output_norm: float) -> Mlp:
     """Draw weights whose rows have norm 1 (`output_norm` in the last layer); biases start at zero."""
     weights = []
-    for index, (size_in, size_out) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+    for index, (size_in, size_out) in enumerate(itertools.pairwise(sizes)):
         row = jax.random.normal(jax.random.fold_in(key, index), (size_out, size_in))
         norm = output_norm if index == len(sizes) - 2 else 1.0
         weights.append(norm * row / jnp.linalg.norm(row, axis=1, keepdims=True))

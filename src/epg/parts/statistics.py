@@ -87,9 +87,7 @@ def paired_difference(
     """
     first, second = _checked(a), _checked(b)
     if first.shape != second.shape:
-        raise BadInput(
-            f"A paired difference needs the same tasks twice, not {first.shape} and {second.shape}."
-        )
+        raise BadInput(f"A paired difference needs the same tasks twice, not {first.shape} and {second.shape}.")
     return bootstrap(first - second, np.mean, resamples, seed, confidence)
 
 

@@ -13,9 +13,7 @@ from epg.words.settings import Spaces
 def empty_window(length: int, spaces: Spaces) -> Window:
     """Return a window of zero rows, none of them valid."""
     zeros = jnp.zeros(length)
-    return Window(
-        jnp.zeros((length, spaces.observation)), jnp.zeros((length, spaces.action)), zeros, zeros, zeros
-    )
+    return Window(jnp.zeros((length, spaces.observation)), jnp.zeros((length, spaces.action)), zeros, zeros, zeros)
 
 
 def action_rows(action: Array, spaces: Spaces) -> Array:
@@ -26,9 +24,7 @@ def action_rows(action: Array, spaces: Spaces) -> Array:
 def push(window: Window, rollout: Rollout, spaces: Spaces) -> Window:
     """Append the newest rows and forget as many of the oldest."""
     end = jnp.logical_or(rollout.terminated, rollout.truncated).astype(jnp.float32)
-    new = Window(
-        rollout.observation, action_rows(rollout.action, spaces), rollout.reward, end, jnp.ones_like(end)
-    )
+    new = Window(rollout.observation, action_rows(rollout.action, spaces), rollout.reward, end, jnp.ones_like(end))
     return jax.tree.map(lambda old, rows: jnp.concatenate([old[rows.shape[0] :], rows]), window, new)
 
 
@@ -58,6 +54,4 @@ def view(window: Window, rollout: Rollout, stats: Normaliser, features: Array, p
 def learn_statistics(stats: Normaliser, rollout: Rollout, spaces: Spaces) -> Normaliser:
     """Add the newest rows to the statistics; discrete actions are left as they are."""
     action = stats.action if spaces.discrete else norm.add(stats.action, rollout.action)
-    return Normaliser(
-        norm.add(stats.observation, rollout.observation), action, norm.add(stats.reward, rollout.reward)
-    )
+    return Normaliser(norm.add(stats.observation, rollout.observation), action, norm.add(stats.reward, rollout.reward))

@@ -221,6 +221,8 @@ class EvolutionSettings:
     """Whether noise vectors come in pairs of opposite sign."""
     common_tasks: bool = True
     """Whether every loss of an epoch meets the same tasks and random numbers, ranked within each task."""
+    balanced_tasks: bool = True
+    """Whether common tasks are spread evenly over directions and signs, in families that say how (their orbit)."""
     sigma: float = 0.05
     """Standard deviation of the noise on the loss parameters."""
     step_size: float = 0.02
@@ -302,6 +304,15 @@ class Settings:
 def to_dict(settings: Any) -> dict[str, Any]:
     """Turn any settings record into plain JSON values."""
     return dataclasses.asdict(settings)
+
+
+def flat(settings: Any, prefix: str = "") -> dict[str, Any]:
+    """Return every value by its dotted name, as the command line spells it."""
+    values: dict[str, Any] = {}
+    for name, value in vars(settings).items():
+        nested = dataclasses.is_dataclass(value)
+        values |= flat(value, f"{prefix}{name}.") if nested else {f"{prefix}{name}": value}
+    return values
 
 
 def from_dict(kind: type[T], data: Any, where: str = "config") -> T:

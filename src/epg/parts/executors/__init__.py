@@ -38,7 +38,5 @@ def make_executor(
     log_dir: Path | None = None,
 ) -> Executor:
     """Make the executor registered as `name` for the work `build` (module:function) with `config`."""
-    require(
-        name in EXECUTORS, f"there is no executor {name!r}: choose one of {', '.join(sorted(EXECUTORS))}."
-    )
+    require(name in EXECUTORS, f"there is no executor {name!r}: choose one of {', '.join(sorted(EXECUTORS))}.")
     return EXECUTORS[name](Work.describe(build, config), processes, log_dir)

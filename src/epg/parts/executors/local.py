@@ -87,9 +87,7 @@ class LocalExecutor:
         if message.kind == wire.BAD_INPUT:
             raise BadInput(message.text["error"])
         if message.kind == wire.FAILED:
-            raise ExecutorFailed(
-                f"{self._work.build} failed: {message.text['error']} ({self._see_log(slot)})."
-            )
+            raise ExecutorFailed(f"{self._work.build} failed: {message.text['error']} ({self._see_log(slot)}).")
         return message.arrays
 
     def _replace(self, slot: int, batch: _Batch) -> None:

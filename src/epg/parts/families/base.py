@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
@@ -17,22 +17,6 @@ State = Any  # a pytree of arrays
 def no_features(task: Task) -> Array:
     """Return the empty vector: the family tells a loss nothing about its task."""
     return jnp.zeros(0)
-
-
-@runtime_checkable
-class Family(Protocol):
-    """What every family says of itself, whatever simulates it."""
-
-    @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def version(self) -> int: ...  # noqa: D102
-    @property
-    def summary(self) -> str: ...  # noqa: D102
-    @property
-    def spaces(self) -> Spaces: ...  # noqa: D102
-    @property
-    def horizon(self) -> int: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -59,3 +43,11 @@ class JaxFamily:
     """Apply an action as the policy emitted it (clip it here): next state, reward, terminated."""
     features: Callable[[Task], Array] = no_features
     """Return what a loss may know of the task, [F]."""
+    orbit: Callable[[Task, Array], Task] | None = None
+    """Move a task by a share in [0, 1) along a closed path that leaves the distribution of tasks unchanged.
+
+    Evolution spreads the common tasks of an epoch evenly over it (all directions, both signs), so that a loss
+    that merely favours one direction gains nothing.
+    """
+    specification: str = ""
+    """Observation, action, reward, episodes and tasks, for `epg tasks NAME`."""

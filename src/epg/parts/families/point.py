@@ -41,6 +41,12 @@ def _goal_sample(key: Key) -> GoalTask:
     return GoalTask(jnp.stack([jnp.cos(angle), jnp.sin(angle)]))
 
 
+def _goal_orbit(task: GoalTask, share: Array) -> GoalTask:
+    cos, sin = jnp.cos(2 * jnp.pi * share), jnp.sin(2 * jnp.pi * share)
+    x, y = task.goal
+    return GoalTask(jnp.stack([cos * x - sin * y, sin * x + cos * y]))
+
+
 def _goal_reset(key: Key, task: GoalTask) -> PointState:
     return PointState(0.1 * jax.random.normal(key, (2,)), jnp.zeros(2), task.goal)
 
@@ -66,14 +72,18 @@ POINT_GOAL = JaxFamily(
     observe=_goal_observe,
     step=_goal_step,
     features=lambda task: task.goal,
-)
-"""A point mass that must find and hold a goal it cannot see.
+    orbit=_goal_orbit,
+    specification="""A point mass that must find and hold a goal it cannot see.
 
 Observation (4): position x, y; velocity x, y. Action (2): acceleration / 3, clipped to [-1, 1].
 Reward: 1 - distance to the goal (0 at the start, 1 at the goal, each step). Episodes: 32 steps from rest near
 the origin (deviation 0.1), never terminated. Task: goal at distance 1 in a uniform direction.
 Task features (2): the goal.
-"""
+""",
+)
+
+
+MAX_ROTATION = jnp.pi / 3
 
 
 class ReachTask(NamedTuple):
@@ -85,10 +95,15 @@ class ReachTask(NamedTuple):
 
 def _reach_sample(key: Key) -> ReachTask:
     key_rotation, key_gain = jax.random.split(key)
-    # Rotation: U(-90, 90) degrees. Gain: log-uniform in [0.5, 2].
-    rotation = jax.random.uniform(key_rotation, (), minval=-jnp.pi / 2, maxval=jnp.pi / 2)
+    # Rotation: U(-60, 60) degrees. Gain: log-uniform in [0.5, 2].
+    rotation = jax.random.uniform(key_rotation, (), minval=-MAX_ROTATION, maxval=MAX_ROTATION)
     gain = 2.0 ** jax.random.uniform(key_gain, (), minval=-1.0, maxval=1.0)
     return ReachTask(rotation, gain)
+
+
+def _reach_orbit(task: ReachTask, share: Array) -> ReachTask:
+    span = 2 * MAX_ROTATION
+    return ReachTask(jnp.mod(task.rotation + MAX_ROTATION + share * span, span) - MAX_ROTATION, task.gain)
 
 
 def _reach_reset(key: Key, task: ReachTask) -> PointState:
@@ -122,11 +137,12 @@ POINT_REACH = JaxFamily(
     observe=_reach_observe,
     step=_reach_step,
     features=lambda task: jnp.stack([jnp.cos(task.rotation), jnp.sin(task.rotation), task.gain]),
-)
-"""A point mass that must reach a goal it sees, with actuators rotated and scaled by an amount it does not see.
+    orbit=_reach_orbit,
+    specification="""A point mass that must reach a goal it sees, with actuators rotated and scaled unseen.
 
 Observation (4): goal - position x, y; velocity x, y. Action (2): clipped to [-1, 1], rotated by the task's
 angle, times 3 x gain. Reward: 1 - distance to the goal, each step; not an input of the loss. Episodes: 32
 steps from rest near the origin, goal at distance 1 in a uniform direction drawn anew for each episode.
-Task: rotation U(-90, 90) degrees, gain log-uniform in [0.5, 2]. Task features (3): cos, sin, gain.
-"""
+Task: rotation U(-60, 60) degrees, gain log-uniform in [0.5, 2]. Task features (3): cos, sin, gain.
+""",
+)

@@ -1,0 +1,1 @@
+"""Layer 4, people: the command line, presets, figures and reports."""

@@ -1,0 +1,180 @@
+"""The verbs, for Python and for the command line: evolve, learn, compare, baseline, check, report.
+
+JAX is imported by the verbs that need it, inside them: naming a verb costs nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from epg.parts.artefact import LossArtefact
+from epg.parts.files import encode_tensors, write_atomic, write_json
+from epg.parts.store import Run
+from epg.people.losses import load_loss
+from epg.people.presets import PRESETS, PresetName, opponent, preset
+from epg.words.runtime import use_single_thread
+from epg.words.settings import Settings, require, to_dict
+
+if TYPE_CHECKING:
+    from epg.methods.evaluation import Learning
+    from epg.methods.evolution import Epoch, Evolved
+    from epg.parts.families.check import Check
+
+RUNS = Path("runs")
+
+
+def new_run_path(what: str) -> Path:
+    """Return a fresh directory below runs/, named by time and purpose."""
+    return RUNS / f"{time.strftime('%Y%m%d-%H%M%S')}-{what.replace(':', '.')}"
+
+
+def settings_for(family: str, name: PresetName, seed: int) -> Settings:
+    """Return a preset's settings for a family."""
+    require(name in PRESETS, f"unknown preset {name!r}: choose one of {', '.join(PRESETS)}.")
+    return replace(preset(family, name), seed=seed)
+
+
+def prepare(settings: Settings | None, run: str | Path | None = None, resume: bool = False) -> tuple[Run, Settings]:
+    """Check everything that can be wrong, then make the run's directory, or open the one to resume."""
+    use_single_thread()
+    from epg.methods import evolution
+
+    if not resume:
+        require(settings is not None, "name a family, or give settings.")
+        assert settings is not None
+        return evolution.create_run(settings, Path(run or new_run_path(f"evolve-{settings.family}"))), settings
+    require(run is not None, "resume needs run: the directory of the run to go on with.")
+    opened, begun = evolution.open_run(Path(str(run)))
+    return evolution.extend(opened, begun, settings) if settings else (opened, begun)
+
+
+def evolve(
+    family: str | None = None,
+    *,
+    preset: PresetName = "laptop",
+    seed: int = 0,
+    settings: Settings | None = None,
+    run: str | Path | None = None,
+    resume: bool = False,
+    executor: str = "local",
+    processes: int | None = None,
+    on_epoch: Callable[[Epoch], None] | None = None,
+) -> Evolved:
+    """Evolve a loss for a family (Algorithm 1) and save it in a run directory.
+
+    Name a family and a preset, or give `settings` in full. With `resume`, `run` goes on from its newest
+    checkpoint with the settings it was begun with; only a larger number of epochs may be asked for.
+    """
+    if settings is None and family is not None:
+        settings = settings_for(family, preset, seed)
+    opened, settings = prepare(settings, run, resume)
+    from epg.methods.evolution import evolve_run
+
+    return evolve_run(opened, settings, executor, processes, on_epoch)
+
+
+def learn(
+    loss: str | Path | LossArtefact,
+    family: str | None = None,
+    *,
+    tasks: int = 20,
+    seed: int = 0,
+    updates: int | None = None,
+    run: str | Path | None = None,
+) -> dict[str, Any]:
+    """Train fresh policies with a loss on held-out tasks (Algorithm 2), and save their curves."""
+    use_single_thread()
+    from epg.methods import evaluation
+
+    artefact = loss if isinstance(loss, LossArtefact) else load_loss(loss)
+    family = family or artefact.manifest["family"]
+    learning = evaluation.learn_with_loss(artefact, family, tasks, seed, updates)
+    config = {"loss": artefact.manifest["sha256"], "settings": artefact.manifest["settings"]}
+    return _save([learning], family, seed, run, config)
+
+
+def baseline(
+    name: str,
+    family: str,
+    *,
+    tasks: int = 20,
+    seed: int = 0,
+    updates: int | None = None,
+    run: str | Path | None = None,
+) -> dict[str, Any]:
+    """Train fresh policies with a hand-made learner, in its tuned settings, on held-out tasks."""
+    use_single_thread()
+    from epg.methods import evaluation
+
+    settings = opponent(evaluation.with_length(preset(family, "laptop"), updates), family)
+    learning = evaluation.learn_by_hand(settings, name, family, tasks, seed)
+    return _save([learning], family, seed, run, {"settings": to_dict(settings)})
+
+
+def compare(
+    family: str,
+    loss: str | Path | LossArtefact,
+    *,
+    tasks: int = 20,
+    seed: int = 0,
+    updates: int | None = None,
+    run: str | Path | None = None,
+) -> dict[str, Any]:
+    """Set a loss against tuned PPO: the same held-out tasks, initial policies and number of steps."""
+    use_single_thread()
+    from epg.methods import evaluation
+
+    artefact = loss if isinstance(loss, LossArtefact) else load_loss(loss)
+    ours = evaluation.learn_with_loss(artefact, family, tasks, seed, updates)
+    settings = opponent(evaluation.with_length(evaluation.settings_of(artefact), updates), family)
+    theirs = evaluation.learn_by_hand(settings, "ppo", family, tasks, seed)
+    config = {
+        "loss": artefact.manifest["sha256"],
+        "settings": artefact.manifest["settings"],
+        "opponent": to_dict(settings),
+    }
+    return _save([ours, theirs], family, seed, run, config)
+
+
+def _save(
+    learnings: list[Learning], family: str, seed: int, run: str | Path | None, config: dict[str, Any]
+) -> dict[str, Any]:
+    """Write a run directory of recorded lifetimes with its figure and report; return the table."""
+    from epg.methods.evaluation import curves, table
+    from epg.people.figures import learning_curves
+    from epg.people.report import write_report
+
+    result = table(learnings, family, seed)
+    path = Path(run or new_run_path(f"{result['kind']}-{family}"))
+    opened = Run.create(path, {"format": 1, "kind": result["kind"], "family": family, **config})
+    write_atomic(path / "curves.safetensors", encode_tensors(curves(learnings), {}))
+    write_json(path / "results.json", result)
+    learning_curves(opened.path)
+    write_report(opened.path)
+    return {"run": str(path), **result}
+
+
+def check(family: str) -> list[Check]:
+    """Ask a family, registered or `module:attribute`, every question of the public checker."""
+    use_single_thread()
+    from epg.parts.families import load_family
+    from epg.parts.families.check import check_family
+
+    return check_family(load_family(family))
+
+
+def report(run: str | Path) -> Path:
+    """Draw a run's figures and its HTML report anew, from what it saved; needs no JAX."""
+    from epg.people.figures import fitness_over_epochs, learning_curves
+    from epg.people.report import write_report
+
+    opened = Run.open(run)
+    if opened.config.get("kind") == "evolve":
+        fitness_over_epochs([opened.path])
+    else:
+        learning_curves(opened.path)
+    return write_report(opened.path)

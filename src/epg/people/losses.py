@@ -1,0 +1,46 @@
+"""Losses by name or path: those shipped with the package, and those in run directories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from epg.parts.artefact import LOSS_MANIFEST, LossArtefact
+from epg.parts.artefact import load_loss as load_artefact
+from epg.words.errors import BadInput
+
+SHIPPED = Path(__file__).parent.parent / "losses"
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A loss that can be named."""
+
+    name: str
+    """What to give to --loss."""
+    shipped: bool
+    """Whether it came with the package."""
+    artefact: LossArtefact
+    """The loss."""
+
+
+def load_loss(where: str | Path) -> LossArtefact:
+    """Load a loss by the name of a shipped one, or from a run directory, loss.json or loss.safetensors."""
+    if (SHIPPED / str(where) / LOSS_MANIFEST).is_file() and not Path(where).exists():
+        return load_artefact(SHIPPED / str(where))
+    if not Path(where).exists():
+        names = ", ".join(sorted(path.parent.name for path in SHIPPED.glob(f"*/{LOSS_MANIFEST}"))) or "none"
+        raise BadInput(f"no loss at {where}: give a run directory, or the name of a shipped loss ({names}).")
+    return load_artefact(where)
+
+
+def list_losses(runs: Path) -> Iterator[Listed]:
+    """Yield the shipped losses, then those of the runs below `runs`; damaged ones are left out."""
+    for shipped, root in ((True, SHIPPED), (False, runs)):
+        for manifest in sorted(root.glob(f"**/{LOSS_MANIFEST}")):
+            try:
+                artefact = load_artefact(manifest)
+            except BadInput:
+                continue
+            yield Listed(manifest.parent.name if shipped else str(manifest.parent), shipped, artefact)

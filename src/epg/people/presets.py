@@ -1,0 +1,113 @@
+"""Presets as typed objects: what to evolve with, per family, and the tuned opponent. No JAX here.
+
+smoke  : seconds, for tests; the loss it gives is worth nothing.
+laptop : minutes to an hour on 2 to 8 cores; evolves past PPO.
+paper  : section 4 and Table 1, for a cluster.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from epg.words.settings import (
+    EvolutionSettings,
+    GuidanceSettings,
+    LifetimeSettings,
+    LossSettings,
+    PolicyGradientSettings,
+    Settings,
+)
+
+PresetName = Literal["smoke", "laptop", "paper"]
+PRESETS: tuple[PresetName, ...] = ("smoke", "laptop", "paper")
+
+SEES_REWARD = ("point-goal",)
+"""Families whose task cannot be found out without the reward."""
+
+LAPTOP: dict[str, Settings] = {}
+"""Recipes that were found to beat PPO on held-out tasks (docs/lab.md)."""
+
+
+def _sees(family: str) -> bool:
+    return family in SEES_REWARD
+
+
+def _paper(family: str) -> Settings:
+    return Settings(
+        family=family,
+        loss=LossSettings(window=512, reward=_sees(family), init="plain"),
+        lifetime=LifetimeSettings(steps_per_update=32, updates=256, learning_rate=1e-3),
+        guidance=GuidanceSettings(learner="ppo", mode="blend", epochs=500),
+        evolution=EvolutionSettings(
+            epochs=5000,
+            noise_vectors=64,
+            lifetimes=256,
+            antithetic=False,
+            common_tasks=False,
+            sigma=0.01,  # not in the paper; the 2018 code's value
+            step_size=1e-2,
+            step_size_end=1e-3,
+            step_size_epochs=2000,
+            momentum=0.0,
+            second_moment=0.999,
+            l2=0.001,
+        ),
+    )
+
+
+def _smoke(family: str) -> Settings:
+    """Shrink the laptop preset to seconds; the networks keep their shape."""
+    settings = preset(family, "laptop")
+    return replace(
+        settings,
+        loss=replace(settings.loss, window=64),
+        lifetime=replace(settings.lifetime, steps_per_update=32, minibatch=32, updates=4, scoring_episodes=3),
+        evolution=replace(settings.evolution, epochs=4, noise_vectors=4, lifetimes=8, shard=4, objective="final"),
+    )
+
+
+def preset(family: str, name: PresetName) -> Settings:
+    """Return the settings to evolve a loss for `family` with; a family without a recipe gets the default one."""
+    if name == "paper":
+        return _paper(family)
+    if name == "smoke":
+        return _smoke(family)
+    return LAPTOP.get(family, Settings(family=family, loss=LossSettings(reward=_sees(family))))
+
+
+@dataclass(frozen=True)
+class Opponent:
+    """How PPO is set against a loss: its own update size, passes, minibatch and step size."""
+
+    steps_per_update: int = 128
+    passes: int = 10
+    minibatch: int = 32
+    learning_rate: float = 1e-3
+    entropy_weight: float = 0.0
+
+
+TUNED_PPO: dict[str, Opponent] = {}
+"""The best of a recorded search on training tasks, per family (tools/tune_ppo.py, docs/lab.md)."""
+
+
+def opponent(settings: Settings, family: str) -> Settings:
+    """Return PPO's settings for a lifetime of exactly as many steps, from the same initial policies."""
+    tuned, steps = TUNED_PPO.get(family, Opponent()), settings.lifetime.steps
+    size = math.gcd(tuned.steps_per_update, steps)
+    lifetime = LifetimeSettings(
+        steps_per_update=size,
+        updates=steps // size,
+        minibatch=math.gcd(tuned.minibatch, size),
+        passes=tuned.passes,
+        learning_rate=tuned.learning_rate,
+        scoring_episodes=settings.lifetime.scoring_episodes,
+    )
+    return Settings(
+        family=family,
+        policy=settings.policy,
+        loss=LossSettings(window=max(size, settings.loss.window)),
+        lifetime=lifetime,
+        ppo=PolicyGradientSettings(entropy_weight=tuned.entropy_weight),
+    )

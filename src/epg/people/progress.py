@@ -1,0 +1,71 @@
+"""What a person sees while waiting: bars on standard error, so that standard output stays for results."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+
+from epg.parts.store import Run
+from epg.words.settings import Settings
+
+if TYPE_CHECKING:
+    from epg.methods.evolution import Epoch, Evolved
+
+SMOOTHING = 0.2
+
+
+def console() -> Console:
+    """Return the console that talks to people."""
+    return Console(stderr=True, highlight=False)
+
+
+@contextlib.contextmanager
+def evolution_bar(family: str, done: int, epochs: int) -> Iterator[Callable[[Epoch], None]]:
+    """Show epoch, fitness, signal, steps per second and the time that is left."""
+    columns = (
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[status]}"),
+        TimeRemainingColumn(),
+    )
+    smooth = math.nan
+    with Progress(*columns, console=console()) as progress:
+        task = progress.add_task(f"evolve {family}", total=epochs, completed=done, status="compiling")
+
+        def show(epoch: Epoch) -> None:
+            nonlocal smooth
+            new = epoch.fitness_mean
+            smooth = new if math.isnan(smooth) else smooth + SMOOTHING * (new - smooth)
+            rate = epoch.env_steps / max(epoch.seconds, 1e-9)
+            status = f"fitness {smooth:8.2f}  best {epoch.fitness_best:8.2f}  {rate:9,.0f} steps/s"
+            if epoch.nonfinite:
+                status += f"  [red]{epoch.nonfinite} non-finite"
+            progress.update(task, completed=epoch.epoch + 1, status=status)
+
+        yield show
+
+
+def evolve_with_bar(run: Run, settings: Settings, executor: str, processes: int | None) -> Evolved:
+    """Evolve in a prepared run and show how it goes."""
+    from epg.methods.evolution import evolve_run
+
+    checkpoint = run.load_checkpoint()
+    for sentence in checkpoint.skipped if checkpoint else ():
+        console().print(f"epg: {sentence} The one before it is used.", soft_wrap=True)
+    done = checkpoint.epoch if checkpoint else 0
+    with evolution_bar(settings.family, done, settings.evolution.epochs) as show:
+        return evolve_run(run, settings, executor, processes, show)
+
+
+@contextlib.contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Show that something of unknown length is going on."""
+    with Progress(SpinnerColumn(), TextColumn(what), console=console(), transient=True) as progress:
+        progress.add_task(what, total=None)
+        yield
