@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from safetensors.numpy import save_file
 
-from epg.people import figures
+from epg.parts.files import encode_tensors, plain, write_atomic, write_json
+from epg.people import figures, saved
 from epg.words.errors import BadInput
 
 NAN = np.nan
@@ -33,7 +33,7 @@ def write_comparison(run: Path, tasks: int = 8, steps: int = 640) -> dict[str, n
         arrays[f"{name}/episode_return"] = returns
         arrays[f"{name}/kl"] = rng.uniform(0.01, 0.02, (tasks, steps // every)).astype(np.float32)
         interval = {"value": 50.0, "low": 45.0, "high": 55.0}
-        methods[name] = {"label": name.upper(), "steps_per_update": every, "interval": interval}
+        methods[name] = {"label": name.upper(), "steps_per_update": every, "interval": interval, "nonfinite": 0}
     results = {
         "kind": "compare",
         "family": "point",
@@ -41,18 +41,23 @@ def write_comparison(run: Path, tasks: int = 8, steps: int = 640) -> dict[str, n
         "steps": steps,
         "seed": 0,
         "methods": methods,
+        "difference": {"value": 0.0, "low": -5.0, "high": 5.0},
     }
-    (run / "results.json").write_text(json.dumps(results))
-    save_file(arrays, run / "curves.safetensors")
+    write_json(run / "results.json", results)
+    save_curves(run, arrays)
     return arrays
+
+
+def save_curves(run: Path, arrays: dict[str, np.ndarray]) -> None:
+    write_atomic(run / "curves.safetensors", encode_tensors(arrays, {}))
 
 
 def write_evolution(run: Path, rows: list[dict]) -> Path:
     run.mkdir(parents=True, exist_ok=True)
-    config = {"format": 1, "kind": "evolve", "epg": "0.1.0", "family": "point"}
+    config = {"format": 1, "kind": "evolve", "family": "point"}
     config["settings"] = {"evolution": {"lifetimes": 64}}
-    (run / "config.json").write_text(json.dumps(config))
-    (run / "metrics.jsonl").write_text("".join(json.dumps({**ROW, **row}) + "\n" for row in rows))
+    write_json(run / "config.json", config)
+    (run / "metrics.jsonl").write_text("".join(json.dumps(plain({**ROW, **row})) + "\n" for row in rows))
     return run
 
 
@@ -84,7 +89,7 @@ def test_resample_keeps_short_series_and_uneven_bins():
 def test_lifetimes_are_drawn_as_mean_quartiles_and_singles():
     kl = np.arange(8.0)[:, None] * np.ones(3)
     final = np.array([1.0] * 7 + [NAN])  # a lifetime that diverged is left out: 0..6 remain
-    method = figures.Lifetimes("ppo", "PPO", 10, final, np.ones((8, 30)), kl)
+    method = saved.Lifetimes("ppo", "PPO", 10, final, np.ones((8, 30)), kl)
     axes = Figure().subplots()
     figures._draw_lifetimes(axes, method, kl, 10)
     (mean,) = [line for line in axes.lines if line.get_linestyle() == "-"]
@@ -96,13 +101,24 @@ def test_lifetimes_are_drawn_as_mean_quartiles_and_singles():
     assert sum(line.get_linestyle() == ":" for line in axes.lines) == figures.SINGLES
 
 
+def test_returns_are_drawn_once_per_episode():
+    returns = np.full((4, 640), NAN)
+    returns[:, 39::40] = np.arange(16.0)
+    method = saved.Lifetimes("epg", "EPG", 64, np.ones(4), returns, np.ones((4, 10)))
+    axes = Figure().subplots()
+    figures._draw_lifetimes(axes, method, returns, 1)
+    (mean,) = [line for line in axes.lines if line.get_linestyle() == "-"]
+    assert mean.get_xdata().tolist() == list(range(40, 641, 40))
+    assert mean.get_ydata().tolist() == list(range(16))
+
+
 def test_learning_curves_counts_non_finite_lifetimes(tmp_path):
     arrays = write_comparison(tmp_path)
     assert "non-finite" not in words(figures.learning_curves(tmp_path))
     arrays["ppo/final"][0] = NAN
     arrays["ppo/kl"][3, 2] = np.inf
     arrays["ppo/episode_return"][5, 39:80:40] = np.inf, -np.inf
-    save_file(arrays, tmp_path / "curves.safetensors")
+    save_curves(tmp_path, arrays)
     paths = figures.learning_curves(tmp_path)
     assert [path.name for path in paths] == ["learning_curves.png", "learning_curves.svg"]
     assert "<!-- PPO: 3 of 8 lifetimes non-finite, not drawn -->" in words(paths)
@@ -113,7 +129,7 @@ def test_learning_curves_without_a_finished_episode_or_finite_lifetime(tmp_path)
     arrays = write_comparison(tmp_path)
     arrays["epg/episode_return"][:] = NAN
     arrays["ppo/kl"][:] = NAN
-    save_file(arrays, tmp_path / "curves.safetensors")
+    save_curves(tmp_path, arrays)
     text = words(figures.learning_curves(tmp_path))
     assert "no episode ended" in text
     assert "PPO: 8 of 8 lifetimes non-finite" in text
@@ -123,7 +139,7 @@ def test_learning_curves_without_a_finished_episode_or_finite_lifetime(tmp_path)
 def test_kl_is_logarithmic_only_where_it_spreads(spread, scale):
     kl = np.array([[0.0, 0.01, 0.01 * spread]])
     axes = Figure().subplots()
-    figures._scale_kl(axes, [figures.Lifetimes("epg", "", 1, np.ones(1), np.ones((1, 3)), kl)])
+    figures._scale_kl(axes, [saved.Lifetimes("epg", "", 1, np.ones(1), np.ones((1, 3)), kl)])
     assert axes.get_yscale() == scale
 
 
@@ -144,14 +160,14 @@ def test_signal_share_by_hand(tmp_path):
         {"variance_between": -1.0},
         dict.fromkeys(["variance_residual"], -1.0),
     ]
-    epochs = figures.read_epochs(write_evolution(tmp_path, rows))
+    epochs = saved.read_epochs(write_evolution(tmp_path, rows))
     np.testing.assert_array_equal(epochs.signal_share, [0.25, NAN, 0.0, NAN])
 
 
 def test_fitness_of_one_run_is_its_population(tmp_path):
     rows = [{"epoch": e, "fitness_mean": float(e), "nonfinite": 3} for e in range(4)]
     axes = Figure().subplots()
-    figures._draw_fitness(axes, [figures.read_epochs(write_evolution(tmp_path, rows))])
+    figures._draw_fitness(axes, [saved.read_epochs(write_evolution(tmp_path, rows))])
     best, mean = axes.lines
     assert mean.get_ydata().tolist() == [0, 1, 2, 3]
     assert best.get_ydata().tolist() == [2, 2, 2, 2]
@@ -167,7 +183,7 @@ def test_fitness_of_several_runs_is_their_mean_and_deviation(tmp_path):
         for i, values in enumerate(means)
     ]
     axes = Figure().subplots()
-    figures._draw_fitness(axes, [figures.read_epochs(run) for run in runs])
+    figures._draw_fitness(axes, [saved.read_epochs(run) for run in runs])
     (line,) = axes.lines
     assert line.get_ydata().tolist() == [2, 1]
     band = axes.collections[0].get_paths()[0].vertices[:, 1]
@@ -196,7 +212,7 @@ def test_a_damaged_comparison_is_refused_by_name(tmp_path, name, text):
     assert not (tmp_path / "figures").exists()
 
 
-@pytest.mark.parametrize("text", [None, "", "{", "[]", "{}", json.dumps({**ROW, "epoch": "x"})])
+@pytest.mark.parametrize("text", [None, "", "{", "[]", "{}", json.dumps({**ROW, "alpha": "x"})])
 @pytest.mark.parametrize("name", ["config.json", "metrics.jsonl"])
 def test_a_damaged_evolution_is_refused_by_name(tmp_path, name, text):
     write_evolution(tmp_path, [{}])
@@ -207,11 +223,62 @@ def test_a_damaged_evolution_is_refused_by_name(tmp_path, name, text):
 
 def test_arrays_of_different_tasks_are_refused(tmp_path):
     arrays = write_comparison(tmp_path)
-    save_file({**arrays, "epg/kl": arrays["epg/kl"][1:]}, tmp_path / "curves.safetensors")
-    with pytest.raises(BadInput, match="arrays of epg"):
-        figures.learning_curves(tmp_path)
+    for cut in ({"epg/kl": arrays["epg/kl"][1:]}, {name: value[1:] for name, value in arrays.items()}):
+        save_curves(tmp_path, arrays | cut)
+        with pytest.raises(BadInput, match="arrays of epg"):
+            figures.learning_curves(tmp_path)
     with pytest.raises(BadInput, match="at least one run"):
         figures.fitness_over_epochs([])
+
+
+def test_one_flipped_number_is_refused(tmp_path):
+    write_comparison(tmp_path)
+    whole = bytearray((tmp_path / "curves.safetensors").read_bytes())
+    whole[-1] ^= 1
+    (tmp_path / "curves.safetensors").write_bytes(whole)
+    with pytest.raises(BadInput, match=r"curves\.safetensors is damaged: its checksum"):
+        saved.read_lifetimes(tmp_path)
+
+
+def change_results(run: Path, change) -> None:
+    results = json.loads((run / "results.json").read_text())
+    change(results)
+    write_json(run / "results.json", results)
+
+
+def test_a_number_that_was_not_finite_is_nan(tmp_path):
+    write_comparison(tmp_path)
+    change_results(tmp_path, lambda results: results["difference"].update(high=None))
+    assert np.isnan(saved.read_results(tmp_path)["difference"]["high"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda results: results.update(methods={}),
+        lambda results: results["methods"].pop("ppo"),
+        lambda results: results.pop("difference"),
+        lambda results: results["difference"].update(low="0"),
+        lambda results: results["methods"]["epg"]["interval"].pop("value"),
+        lambda results: results["methods"]["epg"].update(steps_per_update=0),
+        lambda results: results.update(tasks=True),
+    ],
+)
+def test_results_that_say_too_little_are_refused(tmp_path, change):
+    write_comparison(tmp_path)
+    change_results(tmp_path, change)
+    with pytest.raises(BadInput, match=r"results\.json is damaged"):
+        saved.read_results(tmp_path)
+
+
+def test_a_line_torn_by_a_kill_is_left_out(tmp_path):
+    run = write_evolution(tmp_path, [{}, {"epoch": 1}])
+    whole = (run / "metrics.jsonl").read_text()
+    (run / "metrics.jsonl").write_text(whole[:-20])
+    assert saved.read_epochs(run).epoch.tolist() == [0]
+    (run / "metrics.jsonl").write_text(whole[20:])
+    with pytest.raises(BadInput, match=r"metrics\.jsonl, line 1, is damaged"):
+        saved.read_epochs(run)
 
 
 def test_figures_and_report_are_drawn_without_jax():

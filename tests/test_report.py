@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
+from epg.parts.files import encode_tensors, write_atomic, write_json
 from epg.people.report import _duration, _number, write_report
 from epg.words.errors import BadInput
 from epg.words.settings import Settings, to_dict
@@ -21,9 +21,12 @@ def interval(value: float, low: float, high: float) -> dict[str, float]:
     return {"value": value, "low": low, "high": high}
 
 
-def write_results(run: Path, difference=ABOVE, finals=((61.5, 58.25), (41.75, 71.125)), family="point") -> None:
+FINALS = ((61.5, 58.25), (41.75, 71.125))
+
+
+def write_results(run: Path, difference=ABOVE, finals=FINALS, family="point", name="epg") -> None:
     run.mkdir(parents=True, exist_ok=True)
-    names = ("epg", "ppo") if difference else ("epg",)
+    names = ("epg", "ppo") if difference else (name,)
     labels = {"epg": "evolved loss", "ppo": "PPO"}
     tasks, arrays, methods = len(finals[0]), {}, {}
     for i, name in enumerate(names):
@@ -31,7 +34,7 @@ def write_results(run: Path, difference=ABOVE, finals=((61.5, 58.25), (41.75, 71
         arrays[f"{name}/episode_return"] = np.ones((tasks, 64), np.float32)
         arrays[f"{name}/kl"] = np.full((tasks, 2), 0.5, np.float32)
         numbers = interval(60.125 + i, 55.375 + i, 64.625 + i)
-        methods[name] = {"label": labels[name], "steps_per_update": 32, "interval": numbers}
+        methods[name] = {"label": labels[name], "steps_per_update": 32, "interval": numbers, "nonfinite": 0}
     results = {
         "kind": "compare",
         "family": family,
@@ -44,8 +47,8 @@ def write_results(run: Path, difference=ABOVE, finals=((61.5, 58.25), (41.75, 71
         results["difference"] = interval(*difference)
     else:
         results["kind"] = "learn"
-    (run / "results.json").write_text(json.dumps(results))
-    save_file(arrays, run / "curves.safetensors")
+    write_json(run / "results.json", results)
+    write_atomic(run / "curves.safetensors", encode_tensors(arrays, {}))
 
 
 def write_evolution(run: Path) -> None:
@@ -57,9 +60,9 @@ def write_evolution(run: Path) -> None:
         | dict.fromkeys(names.split(), 0.5)
         for e in range(2)
     ]
-    (run / "config.json").write_text(json.dumps(config))
+    write_json(run / "config.json", config)
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (run / "loss.json").write_text(json.dumps({"sha256": "c0ffee" * 10}))
+    write_json(run / "loss.json", {"sha256": "c0ffee" * 10})
 
 
 class Page(HTMLParser):
@@ -135,6 +138,11 @@ def test_learning_has_one_method_and_no_difference(tmp_path):
     assert "difference" not in text
 
 
+def test_learning_by_hand_names_the_learner(tmp_path):
+    write_results(tmp_path, difference=None, name="ppo")
+    assert "|PPO reaches a final return of 60.12" in Page(write_report(tmp_path)).text
+
+
 def test_evolution_shows_totals_settings_and_its_comparison(tmp_path):
     write_evolution(tmp_path)
     alone = Page(write_report(tmp_path))
@@ -190,8 +198,8 @@ def test_a_damaged_comparison_is_refused_by_name(tmp_path, name):
 @pytest.mark.parametrize("name", ["config.json", "metrics.jsonl", "loss.json"])
 def test_a_damaged_evolution_is_refused_by_name(tmp_path, name):
     write_evolution(tmp_path)
-    (tmp_path / name).write_text("{")
-    with pytest.raises(BadInput, match=f"{name} is damaged"):
+    (tmp_path / name).write_text("{\n")
+    with pytest.raises(BadInput, match=f"{name}.* is damaged"):
         write_report(tmp_path)
 
 

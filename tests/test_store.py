@@ -71,7 +71,7 @@ def test_an_empty_directory_becomes_a_run(tmp_path: Path) -> None:
 
 
 def test_a_run_is_not_overwritten(run: Run) -> None:
-    with pytest.raises(BadInput, match=r"already holds a run: add --resume .* or choose another --run\.$"):
+    with pytest.raises(BadInput, match=r"already holds a run: choose another --run, or .* --resume\.$"):
         Run.create(run.path, {"other": 1})
     assert Run.open(run.path).config == {"family": "point", "seed": 3}
 
@@ -87,7 +87,7 @@ def test_files_of_something_else_are_not_mixed_with_a_run(tmp_path: Path) -> Non
 
 def test_a_place_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(BadInput, match=r"file/run cannot be made: Not a directory\.$"):
+    with pytest.raises(BadInput, match=r"file/run cannot be made: .*file is not a directory, choose another --run\.$"):
         Run.create(tmp_path / "file" / "run", {})
     assert os.listdir(tmp_path) == ["file"]
 
@@ -196,7 +196,7 @@ def test_a_damaged_newest_one_is_named_and_the_previous_used(run: Run) -> None:
 def test_only_damaged_ones_are_refused_by_name(run: Run) -> None:
     for epoch in (1, 2):
         run.save_checkpoint(epoch, state(epoch), {}).write_bytes(b"x" * 100)
-    with pytest.raises(BadInput, match=r"no whole checkpoint: .*epoch-000002.*epoch-000001"):
+    with pytest.raises(BadInput, match=r"no whole checkpoint, start a new run: .*epoch-000002.*epoch-000001"):
         run.load_checkpoint()
 
 

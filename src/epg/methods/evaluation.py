@@ -9,12 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from epg.lifetime.learner import Learned, Learner, hand_made
-from epg.methods.shards import batch_of_lifetimes, make_plan
+from epg.methods.shards import batch_of_lifetimes, find_family, make_plan
 from epg.parts.artefact import LossArtefact
-from epg.parts.families import load_family
 from epg.parts.statistics import Interval, bootstrap, paired_difference
 from epg.words.keys import Split
-from epg.words.settings import Settings, Spaces, from_dict, require
+from epg.words.settings import Settings, Spaces, flat, from_dict, require
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ def settings_of(loss: LossArtefact) -> Settings:
 def learn_with_loss(loss: LossArtefact, family: str, tasks: int, seed: int, updates: int | None) -> Learning:
     """Train fresh policies with an evolved loss on held-out tasks; alpha is 0."""
     settings = settings_of(loss)
-    spaces = load_family(family).spaces
+    spaces = find_family(family).spaces
     _check_fit(loss, settings, family, spaces)
     settings = with_length(settings, updates)
     learner = Learned(settings.loss, settings.policy, spaces)
@@ -73,7 +72,7 @@ def learn_with_loss(loss: LossArtefact, family: str, tasks: int, seed: int, upda
 
 def learn_by_hand(settings: Settings, name: str, family: str, tasks: int, seed: int) -> Learning:
     """Train fresh policies with a hand-made learner on held-out tasks."""
-    learner = hand_made(name, settings, load_family(family).spaces)
+    learner = hand_made(name, settings, find_family(family).spaces)
     return record(settings, learner, family, tasks, seed, np.zeros(0, np.float32), (name, name.upper()))
 
 
@@ -89,7 +88,8 @@ def record(
 ) -> Learning:
     """Run one lifetime per task, all at once, and keep its curves."""
     require(tasks > 0, f"tasks must be above zero, not {tasks}.")
-    described = load_family(family)
+    require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), not {seed}.")
+    described = find_family(family)
     run = batch_of_lifetimes(make_plan(settings, learner, described), described, seed, split)
     many = jnp.tile(jnp.asarray(phi)[None], (tasks, 1))
     outcome = run(many, jnp.arange(tasks, dtype=jnp.int32), jnp.zeros((), jnp.int32), jnp.zeros(()))
@@ -103,25 +103,31 @@ def record(
 
 
 def with_length(settings: Settings, updates: int | None) -> Settings:
-    """Return settings with another number of updates."""
+    """Return settings with another number of updates; the objective of evolution no longer matters then."""
     if updates is None:
         return settings
-    return replace(settings, lifetime=replace(settings.lifetime, updates=updates))
+    require(updates > 0, f"updates must be above zero, not {updates}.")
+    return replace(
+        settings,
+        lifetime=replace(settings.lifetime, updates=updates),
+        evolution=replace(settings.evolution, objective="final"),
+    )
 
 
 def _check_fit(loss: LossArtefact, settings: Settings, family: str, spaces: Spaces) -> None:
     made_for = loss.manifest["family"]
     theirs = from_dict(Spaces, loss.manifest["spaces"], "the loss's spaces")
     require(
-        theirs == spaces,
-        f"the loss was evolved for {made_for} (observation {theirs.observation}, action {theirs.action}) "
-        f"and does not fit {family} (observation {spaces.observation}, action {spaces.action}).",
-    )
-    require(
         made_for == family,
         f"the loss was evolved for {made_for}, not {family}: name the family it was evolved for.",
     )
-    version = load_family(family).version
+    differing = [
+        f"{name} {value} instead of {flat(spaces)[name]}"
+        for name, value in flat(theirs).items()
+        if value != flat(spaces)[name]
+    ]
+    require(not differing, f"the loss does not fit {family}, it was evolved for {', '.join(differing)}.")
+    version = find_family(family).version
     require(
         loss.manifest["family_version"] == version,
         f"the loss was evolved on version {loss.manifest['family_version']} of {family}, this is {version}.",

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from epg.lifetime.learner import Learned
-from epg.parts.executors import make_executor
-from epg.parts.families import load_family
-from epg.parts.files import write_json
+from epg.methods.shards import find_family
+from epg.parts.executors import EXECUTORS, make_executor
+from epg.parts.files import plain, write_json
 from epg.parts.interrupts import uninterrupted
 from epg.parts.metrics import MetricsWriter, read_metrics
 from epg.parts.store import Run, save_loss
@@ -85,8 +85,7 @@ OnEpoch = Callable[[Epoch], None]
 
 def check_settings(settings: Settings) -> None:
     """Refuse settings that the family contradicts, before anything is written."""
-    family = load_family(settings.family)
-    require(hasattr(family, "sample") and hasattr(family, "step"), f"{settings.family!r} is not a family.")
+    family = find_family(settings.family)
     Learned(settings.loss, settings.policy, family.spaces).dimension  # noqa: B018 (builds, and so checks)
     covered = settings.evolution.objective_updates * settings.lifetime.steps_per_update
     require(
@@ -99,10 +98,16 @@ def check_settings(settings: Settings) -> None:
     )
 
 
+def check_workers(executor: str, processes: int | None) -> None:
+    """Refuse an executor that cannot be made, before anything is written."""
+    require(executor in EXECUTORS, f"unknown executor {executor!r}: choose one of {', '.join(sorted(EXECUTORS))}.")
+    require(processes is None or processes > 0, f"processes must be above zero, not {processes}.")
+
+
 def create_run(settings: Settings, path: Path) -> Run:
     """Check the settings against their family, then make the run's directory."""
     check_settings(settings)
-    family = load_family(settings.family)
+    family = find_family(settings.family)
     return Run.create(
         path,
         {
@@ -121,7 +126,7 @@ def open_run(path: Path) -> tuple[Run, Settings]:
     require(run.config.get("kind") == "evolve", f"{path} is not an evolution: nothing to resume.")
     settings = from_dict(Settings, run.config.get("settings"), f"{path / 'config.json'}: settings")
     check_settings(settings)
-    version = load_family(settings.family).version
+    version = find_family(settings.family).version
     require(
         run.config.get("family_version") == version,
         f"{path} was begun with version {run.config.get('family_version')} of {settings.family}, "
@@ -131,27 +136,24 @@ def open_run(path: Path) -> tuple[Run, Settings]:
 
 
 def extend(run: Run, begun: Settings, wanted: Settings) -> tuple[Run, Settings]:
-    """Let a resumed run go on for more epochs; nothing else may differ from what it was begun with."""
-    epochs = max(begun.evolution.epochs, wanted.evolution.epochs)
-    longer = replace(begun, evolution=replace(begun.evolution, epochs=epochs))
-    changed = [name for name in flat(longer) if flat(longer)[name] != flat(wanted).get(name)]
+    """Let an opened run go on for more epochs; nothing else may differ from what it was begun with."""
+    longer = replace(begun, evolution=replace(begun.evolution, epochs=wanted.evolution.epochs))
+    changed = [name for name, value in flat(longer).items() if value != flat(wanted)[name]]
     require(
-        not changed or changed == ["evolution.epochs"],
-        f"a resumed run keeps its settings: drop {', '.join('--' + name for name in changed)}, "
+        not changed,
+        f"{run.path} keeps its settings when resumed: drop {', '.join('--' + name for name in changed)}, "
         "only --evolution.epochs may grow.",
     )
-    if longer == begun:
-        return run, begun
-    config = {**run.config, "settings": to_dict(longer)}
-    write_json(run.path / "config.json", config)
-    return Run(run.path, config), longer
+    before, after = begun.evolution.epochs, wanted.evolution.epochs
+    require(after >= before, f"--evolution.epochs of {run.path} may only grow, not from {before} to {after}.")
+    return run, longer
 
 
 class Evolution:
     """An evolution in progress: phi, the epoch to do next, and what was spent."""
 
     def __init__(self, settings: Settings) -> None:
-        family = load_family(settings.family)
+        family = find_family(settings.family)
         self.settings = settings
         self.family = family
         learned = Learned(settings.loss, settings.policy, family.spaces)
@@ -260,10 +262,12 @@ def evolve_run(
 
     Ctrl-C waits for an epoch's bookkeeping, saves the loss so far and then goes on as KeyboardInterrupt.
     """
-    require(processes is None or processes > 0, f"processes must be above zero, not {processes}.")
+    check_workers(executor, processes)
     evolution, work = Evolution(settings), to_dict(settings)
     with run.lock():
         evolution.restore(run)
+        if run.config["settings"] != plain(work):  # more epochs than before
+            write_json(run.path / "config.json", {**run.config, "settings": work})
         with (
             MetricsWriter.resume(run, evolution.next_epoch) as metrics,
             make_executor(executor, "epg.methods.shards:build", work, processes, run.logs) as workers,

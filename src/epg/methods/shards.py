@@ -15,7 +15,7 @@ from epg.parts.families import load_family
 from epg.parts.families.base import JaxFamily, Task
 from epg.words.keys import Key, Split, Stream, lifetime_key, stream_key
 from epg.words.records import Outcome
-from epg.words.settings import EvolutionSettings, Settings, from_dict
+from epg.words.settings import EvolutionSettings, Settings, from_dict, require
 
 # Level 1 compiles a lifetime in half the time of the default and runs as fast; one thread keeps the bits
 # the same in every process and leaves the other cores to other shards.
@@ -44,6 +44,16 @@ def batch_of_lifetimes(plan: Plan, family: JaxFamily, seed: int, split: Split, b
     return jax.jit(jax.vmap(one, (0, 0, None, None)), compiler_options=COMPILER)
 
 
+def find_family(name: str) -> JaxFamily:
+    """Load the family of this name, refusing what is no family."""
+    family = load_family(name)
+    require(
+        isinstance(family, JaxFamily),
+        f"{name!r} is a {type(family).__name__}, not a family: name the module:attribute of a JaxFamily.",
+    )
+    return family
+
+
 def make_plan(settings: Settings, learner: Learner, family: JaxFamily) -> Plan:
     """Gather what a lifetime's program depends on."""
     return Plan(learner, settings.lifetime, settings.policy, family.spaces, settings.loss.window)
@@ -63,7 +73,7 @@ def fitness_of(outcome: Outcome, evolution: EvolutionSettings) -> Array:
 def build(config: dict[str, Any]) -> Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]:
     """Build the shard evaluation that a worker runs: phi, tasks, epoch and alpha in, fitness out."""
     settings = from_dict(Settings, config)
-    family = load_family(settings.family)
+    family = find_family(settings.family)
     plan = make_plan(settings, evolved(settings, family.spaces), family)
     balanced = settings.evolution.common_tasks and settings.evolution.balanced_tasks
     run = batch_of_lifetimes(

@@ -120,7 +120,7 @@ def decode_tensors(data: bytes, name: str, checked: bool = True) -> tuple[Tensor
             digest = _digest(header, memoryview(data)[start:])
             require(metadata.get("sha256") == digest, "its checksum does not match")
         tensors = safetensors.numpy.load(data)
-    except (ValueError, OverflowError, RecursionError, safetensors.SafetensorError) as error:
+    except (BadInput, ValueError, OverflowError, RecursionError, safetensors.SafetensorError) as error:
         raise BadInput(f"{name} is damaged: {error}.") from error
     return tensors, {key: value for key, value in metadata.items() if key != "sha256"}
 
@@ -203,7 +203,7 @@ def parse_json(data: bytes | str, name: str) -> Any:
     try:
         value = json.loads(data, parse_constant=_refuse_constant)
         require(_depth(value) <= MAX_JSON_DEPTH, f"it is nested deeper than {MAX_JSON_DEPTH}")
-    except (ValueError, RecursionError) as error:
+    except (BadInput, ValueError, RecursionError) as error:
         raise BadInput(f"{name} is damaged: {error}.") from error
     return value
 

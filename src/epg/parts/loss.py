@@ -7,6 +7,8 @@ The paper feeds both to every row. Constants are kept apart because a convolutio
 convolution: its kernel is summed over time first, which saves most of the first layer's arithmetic.
 """
 
+import math
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -14,11 +16,10 @@ from jax import Array
 
 from epg.parts.policy import Categorical, Gaussian, distribution
 from epg.words.keys import Key
-from epg.words.records import Experience, Trained, Window
+from epg.words.records import Experience, Trained
 from epg.words.settings import LossSettings, Spaces, require
 
 SLOPE = 0.2  # of the leaky ReLU
-CORRELATION_GAIN = 0.35  # with the default kernels the context starts as about twice the correlation
 LOG_STD_PULL = 0.01  # output weight of the unit that shrinks the log-std
 
 
@@ -40,7 +41,7 @@ def row_columns(settings: LossSettings, spaces: Spaces) -> dict[str, slice]:
     if settings.reward:
         widths["reward"] = 1
     if settings.products:
-        widths |= {"reward x observation": spaces.observation, "reward x action": spaces.action}
+        widths |= {"reward x observation": spaces.observation, "reward x trace": spaces.action}
     return _columns(widths)
 
 
@@ -74,14 +75,15 @@ def init_memory(key: Key, settings: LossSettings) -> Array:
     return 0.1 * jax.random.normal(key, (settings.memory,))
 
 
-def build_rows(settings: LossSettings, window: Window, policy_rows: Array) -> Array:
+def build_rows(settings: LossSettings, experience: Experience, policy_rows: Array) -> Array:
     """Stack the declared inputs of each window position, [N, C]; the reward only if declared."""
+    window = experience.window
     parts = [window.observation, window.action, window.end[:, None], policy_rows * window.valid[:, None]]
     if settings.reward:
         parts.append(window.reward[:, None])
     if settings.products:
         reward = window.reward[:, None]
-        parts += [reward * window.observation, reward * window.action]
+        parts += [reward * window.observation, reward * experience.trace]
     return jnp.concatenate(parts, axis=1)
 
 
@@ -152,7 +154,7 @@ def evaluate(
     """
     policy, memory, window = trained.policy, trained.extra, experience.window
     outputs = policy_rows(distribution(policy, window.observation, activation))
-    rows = build_rows(settings, window, outputs)
+    rows = build_rows(settings, experience, outputs)
     constants = build_constants(settings, experience, memory, policy.log_std)
     context = context_vector(loss, settings, rows, constants)
     newest = window.valid.shape[0] - experience.reward.shape[0]
@@ -205,6 +207,11 @@ def _aim_at_targets(key: Key, loss: Loss, settings: LossSettings, spaces: Spaces
     scale = jnp.full(loss.head.shape[0], settings.init_scale)
     scale = scale.at[-settings.context :].set(settings.init_context_scale)
     target = scale[:, None] * jax.random.normal(key, (loss.head.shape[0], pairs))
+    if settings.init_temporal == "correlation":
+        known = jnp.arange(min(pairs, settings.channels // 2))
+        first = loss.head.shape[0] - settings.context + 2 * known
+        gain = settings.init_gain / (2.0 * (1.0 + SLOPE))  # undoes the context's leaky ReLU and its factor 2
+        target = target.at[first, known].add(gain).at[first + 1, known].add(-gain)
     own = jnp.zeros_like(target).at[columns["policy"]].set(jnp.eye(pairs))
     z = own - target.at[columns["policy"]].set(0.0)
     bias = jnp.full(pairs, -1.0 / spaces.action if spaces.discrete else 0.0)
@@ -222,25 +229,31 @@ def _aim_at_targets(key: Key, loss: Loss, settings: LossSettings, spaces: Spaces
 def _carry_products(key: Key, loss: Loss, settings: LossSettings, spaces: Spaces) -> Loss:
     """Replace the temporal part so that the context starts linear in the window's mean of the products.
 
-    Normalised reward times normalised observation, averaged over the window, is their correlation: it points
-    to where reward is. Channels 2c and 2c+1 hold +x_c and -x_c; since leaky(x) - leaky(-x) = 1.2 x, a pair can
-    be passed on exactly by the next layer. x is a random projection of the products to channels // 2 numbers.
+    Normalised reward times normalised x, averaged over the window, is their correlation. Channels 2c and 2c+1
+    hold +x_c and -x_c; since leaky(x) - leaky(-x) = 1.2 x, the next layer can pass a pair on exactly. The first
+    pairs carry the reward's correlation with the trace of each action, the others random mixes of its correlation
+    with the observation.
     """
     columns = row_columns(settings, spaces)
-    products = slice(columns["reward x observation"].start, columns["reward x action"].stop)
-    pairs, count = settings.channels // 2, products.stop - products.start
-    projection = jax.random.normal(key, (count, pairs)) / jnp.sqrt(jnp.float32(count))
-    first = jnp.zeros_like(loss.kernels[0]).at[:, products, : 2 * pairs].set(_both_signs(projection))
+    traces, states = columns["reward x trace"], columns["reward x observation"]
+    pairs = settings.channels // 2
+    known = min(pairs, spaces.action)
+    mixes = jax.random.normal(key, (spaces.observation, pairs - known)) / spaces.observation**0.5
+    first = jnp.zeros((loss.kernels[0].shape[1], pairs))
+    first = first.at[traces, :known].set(jnp.eye(spaces.action, known)).at[states, known:].set(mixes)
     # Divided by roots, not by lengths: weights far below sigma would drown in the noise of evolution.
-    kernels = [first / settings.kernels[0] ** 0.5]
+    kernels = [jnp.zeros_like(loss.kernels[0]).at[:, :, : 2 * pairs].set(_both_signs(first)) / settings.kernels[0] ** 0.5]
     for kernel, length in zip(loss.kernels[1:], settings.kernels[1:], strict=True):
         passing = jnp.zeros_like(kernel).at[:, : 2 * pairs, : 2 * pairs].set(_pass_on(pairs))
         kernels.append(passing / length**0.5)
     units = min(pairs, settings.context // 2)
     frames = loss.context.shape[0] // settings.channels
     passed = jnp.zeros((settings.channels, settings.context))
-    passed = passed.at[: 2 * units, : 2 * units].set(CORRELATION_GAIN * _pass_on(units) / frames)
-    return eqx.tree_at(lambda it: (it.kernels, it.context), loss, (tuple(kernels), jnp.tile(passed, (frames, 1))))
+    passed = passed.at[: 2 * units, : 2 * units].set(_pass_on(units) / frames)
+    roots = math.prod(settings.kernels) ** 0.5  # what the divisions above left: 2 x is again the correlation
+    return eqx.tree_at(
+        lambda it: (it.kernels, it.context), loss, (tuple(kernels), jnp.tile(2.0 / roots * passed, (frames, 1)))
+    )
 
 
 def _both_signs(weights: Array) -> Array:

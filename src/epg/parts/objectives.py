@@ -27,14 +27,14 @@ def advantages(
     r_t: Array, v_t: Array, v_tp1: Array, terminated: Array, truncated: Array, settings: PolicyGradientSettings
 ) -> Array:
     """Estimate advantages by GAE; a time limit bootstraps from v_tp1, a termination does not."""
-    delta_t = r_t + settings.discount * v_tp1 * (1.0 - terminated) - v_t
-    running = 1.0 - jnp.logical_or(terminated, truncated)
-    return discounted_sums(delta_t, settings.discount * settings.trace * running)
+    delta_t = r_t + settings.discount * jnp.where(terminated, 0.0, v_tp1) - v_t
+    ended = jnp.logical_or(terminated, truncated)
+    return discounted_sums(delta_t, jnp.where(ended, 0.0, settings.discount * settings.trace))
 
 
 def returns_to_go(r_t: Array, ended: Array, discount: float) -> Array:
     """Return discounted rewards to the end of each trajectory, cut at the end of the batch."""
-    return discounted_sums(r_t, discount * (1.0 - ended))
+    return discounted_sums(r_t, jnp.where(ended, 0.0, discount))
 
 
 def standardise(x: Array) -> Array:

@@ -70,7 +70,7 @@ class Run:
     def create(cls, path: str | Path, config: Mapping[str, Any]) -> Run:
         """Make a new run, or refuse and leave the disk as it was."""
         path = Path(path)
-        _refuse_occupied(path)
+        check_vacant(path)
         missing = [folder for folder in (path, *path.parents) if not os.path.exists(folder)]
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -88,7 +88,8 @@ class Run:
     def open(cls, path: str | Path) -> Run:
         """Open the run that `path` holds."""
         path = Path(path)
-        require(os.path.isdir(path), f"{path} does not exist: name the directory of a run.")
+        require(os.path.lexists(path), f"{path} does not exist: name the directory of a run.")
+        require(os.path.isdir(path), f"{path} is not a directory: name the directory of a run.")
         require(os.path.isfile(path / "config.json"), f"{path} is not a run: it has no config.json.")
         config = read_json(path / "config.json")
         require(isinstance(config, dict), f"{path / 'config.json'} is damaged: it is not an object.")
@@ -180,7 +181,8 @@ class Run:
                 return Checkpoint(epoch, tensors, info, tuple(skipped))
             except BadInput as damage:
                 skipped.append(str(damage))
-        require(not skipped, f"{self.path} has no whole checkpoint: {' '.join(skipped)}")
+        reasons = "; ".join(sentence.rstrip(".") for sentence in skipped)
+        require(not skipped, f"{self.path} has no whole checkpoint, start a new run: {reasons}.")
         return None
 
     def _saved_checkpoints(self) -> dict[int, Path]:
@@ -190,8 +192,12 @@ class Run:
         return {int(match[1]): path for path, match in named if match}
 
 
-def _refuse_occupied(path: Path) -> None:
+def check_vacant(path: Path) -> None:
+    """Refuse a place where no new run can be made, as far as can be told without making it."""
     if not os.path.lexists(path):
+        above = next(folder for folder in path.absolute().parents if os.path.lexists(folder))
+        require(os.path.isdir(above), f"{path} cannot be made: {above} is not a directory, choose another --run.")
+        require(os.access(above, os.W_OK), f"{path} cannot be made: {above} cannot be written, choose another --run.")
         return
     require(os.path.isdir(path), f"{path} is not a directory: choose another --run.")
     try:
@@ -200,7 +206,7 @@ def _refuse_occupied(path: Path) -> None:
         raise BadInput(f"{path} cannot be read: {error.strerror or error}.") from error
     require(
         "config.json" not in names,
-        f"{path} already holds a run: add --resume to continue it, or choose another --run.",
+        f"{path} already holds a run: choose another --run, or continue an evolution with --resume.",
     )
     # What a killed `create` can leave behind does not count.
     held = [name for name in names if name != ".lock" and not name.endswith(".tmp")]

@@ -47,7 +47,7 @@ class Strategy:
             fitness_shaping_fn=identity_fitness_shaping_fn,
         )
         self._params = self._es.default_params
-        self._state = self._es.init(jax.random.key(0), phi, self._params)
+        self._state = _typed(self._es.init(jax.random.key(0), phi, self._params))
 
     @property
     def phi(self) -> np.ndarray:
@@ -62,7 +62,7 @@ class Strategy:
         """Move phi up the shaped fitness [V] (Eq. 7)."""
         # The key is not used by Open_ES; best_fitness bookkeeping of evosax is not used by us.
         key = jax.random.key(0)
-        self._state, _ = self._es.tell(key, population, -shaped, self._state, self._params)
+        self._state = _typed(self._es.tell(key, population, -shaped, self._state, self._params)[0])
 
     def state(self) -> dict[str, np.ndarray]:
         """Return all that a checkpoint needs."""
@@ -74,6 +74,11 @@ class Strategy:
         leaves, structure = jax.tree.flatten(self._state)
         restored = [_like(leaf, tensors[f"strategy/{index:02d}"]) for index, leaf in enumerate(leaves)]
         self._state = jax.tree.unflatten(structure, restored)
+
+
+def _typed(state: Any) -> Any:
+    """Give evosax's weakly typed numbers their dtype: else the second epoch would compile its programs anew."""
+    return jax.tree.map(lambda leaf: jax.numpy.asarray(leaf, dtype=leaf.dtype), state)
 
 
 def _like(leaf: Any, value: np.ndarray) -> Array:

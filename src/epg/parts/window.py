@@ -9,6 +9,9 @@ from epg.parts.normaliser import Normaliser
 from epg.words.records import Experience, Rollout, Window
 from epg.words.settings import Spaces
 
+TRACE_DECAY = 0.9
+TRACE_LENGTH = 16
+
 
 def empty_window(length: int, spaces: Spaces) -> Window:
     """Return a window of zero rows, none of them valid."""
@@ -40,6 +43,7 @@ def view(window: Window, rollout: Rollout, stats: Normaliser, features: Array, p
     )
     return Experience(
         window=normalised,
+        trace=action_trace(window.action / norm.root_mean_square(stats.action), window.end),
         observation=norm.normalise(stats.observation, rollout.observation),
         next_observation=norm.normalise(stats.observation, rollout.next_observation),
         action=rollout.action,
@@ -49,6 +53,22 @@ def view(window: Window, rollout: Rollout, stats: Normaliser, features: Array, p
         features=features,
         progress=progress,
     )
+
+
+def action_trace(action: Array, end: Array) -> Array:
+    """Return sum_k 0.9^k a_{t-k} over the newest 16 actions of the same episode, scaled to the actions' own size.
+
+    Centred reward times this trace, averaged, is a policy gradient for the mean action: it gives credit to past
+    actions. The actions are not centred: relative to a running mean, a policy that has found its way would look
+    as if it were turning back as soon as it slowed down.
+    """
+    earlier_ends = jnp.cumsum(end) - end  # a row that ends an episode still belongs to it
+    trace = action
+    for lag in range(1, min(TRACE_LENGTH, len(action))):
+        same = (earlier_ends[lag:] == earlier_ends[:-lag])[:, None]
+        # Shifted by padding: adding to a slice in place would be a scatter, slow on a CPU.
+        trace = trace + jnp.pad(TRACE_DECAY**lag * jnp.where(same, action[:-lag], 0.0), ((lag, 0), (0, 0)))
+    return trace * (1.0 - TRACE_DECAY**2) ** 0.5
 
 
 def learn_statistics(stats: Normaliser, rollout: Rollout, spaces: Spaces) -> Normaliser:

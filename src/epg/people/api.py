@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from epg.parts.artefact import LossArtefact
 from epg.parts.files import encode_tensors, write_atomic, write_json
-from epg.parts.store import Run
+from epg.parts.store import Run, check_vacant
 from epg.people.losses import load_loss
 from epg.people.presets import PRESETS, PresetName, opponent, preset
 from epg.words.runtime import use_single_thread
@@ -38,11 +38,18 @@ def settings_for(family: str, name: PresetName, seed: int) -> Settings:
     return replace(preset(family, name), seed=seed)
 
 
-def prepare(settings: Settings | None, run: str | Path | None = None, resume: bool = False) -> tuple[Run, Settings]:
+def prepare(
+    settings: Settings | None,
+    run: str | Path | None = None,
+    resume: bool = False,
+    executor: str = "local",
+    processes: int | None = None,
+) -> tuple[Run, Settings]:
     """Check everything that can be wrong, then make the run's directory, or open the one to resume."""
     use_single_thread()
     from epg.methods import evolution
 
+    evolution.check_workers(executor, processes)
     if not resume:
         require(settings is not None, "name a family, or give settings.")
         assert settings is not None
@@ -71,7 +78,7 @@ def evolve(
     """
     if settings is None and family is not None:
         settings = settings_for(family, preset, seed)
-    opened, settings = prepare(settings, run, resume)
+    opened, settings = prepare(settings, run, resume, executor, processes)
     from epg.methods.evolution import evolve_run
 
     return evolve_run(opened, settings, executor, processes, on_epoch)
@@ -90,6 +97,7 @@ def learn(
     use_single_thread()
     from epg.methods import evaluation
 
+    _check_place(run)
     artefact = loss if isinstance(loss, LossArtefact) else load_loss(loss)
     family = family or artefact.manifest["family"]
     learning = evaluation.learn_with_loss(artefact, family, tasks, seed, updates)
@@ -110,6 +118,7 @@ def baseline(
     use_single_thread()
     from epg.methods import evaluation
 
+    _check_place(run)
     settings = opponent(evaluation.with_length(preset(family, "laptop"), updates), family)
     learning = evaluation.learn_by_hand(settings, name, family, tasks, seed)
     return _save([learning], family, seed, run, {"settings": to_dict(settings)})
@@ -128,6 +137,7 @@ def compare(
     use_single_thread()
     from epg.methods import evaluation
 
+    _check_place(run)
     artefact = loss if isinstance(loss, LossArtefact) else load_loss(loss)
     ours = evaluation.learn_with_loss(artefact, family, tasks, seed, updates)
     settings = opponent(evaluation.with_length(evaluation.settings_of(artefact), updates), family)
@@ -140,12 +150,17 @@ def compare(
     return _save([ours, theirs], family, seed, run, config)
 
 
+def _check_place(run: str | Path | None) -> None:
+    """Refuse a place for results before minutes are spent on them."""
+    if run is not None:
+        check_vacant(Path(run))
+
+
 def _save(
     learnings: list[Learning], family: str, seed: int, run: str | Path | None, config: dict[str, Any]
 ) -> dict[str, Any]:
     """Write a run directory of recorded lifetimes with its figure and report; return the table."""
     from epg.methods.evaluation import curves, table
-    from epg.people.figures import learning_curves
     from epg.people.report import write_report
 
     result = table(learnings, family, seed)
@@ -153,7 +168,6 @@ def _save(
     opened = Run.create(path, {"format": 1, "kind": result["kind"], "family": family, **config})
     write_atomic(path / "curves.safetensors", encode_tensors(curves(learnings), {}))
     write_json(path / "results.json", result)
-    learning_curves(opened.path)
     write_report(opened.path)
     return {"run": str(path), **result}
 
@@ -169,12 +183,6 @@ def check(family: str) -> list[Check]:
 
 def report(run: str | Path) -> Path:
     """Draw a run's figures and its HTML report anew, from what it saved; needs no JAX."""
-    from epg.people.figures import fitness_over_epochs, learning_curves
     from epg.people.report import write_report
 
-    opened = Run.open(run)
-    if opened.config.get("kind") == "evolve":
-        fitness_over_epochs([opened.path])
-    else:
-        learning_curves(opened.path)
-    return write_report(opened.path)
+    return write_report(Run.open(run).path)

@@ -44,13 +44,12 @@ def _rates(settings: Settings, epoch: int, repeats: int) -> dict[str, float]:
     import numpy as np
 
     from epg.lifetime.learner import Learned
-    from epg.methods.shards import build
-    from epg.parts.families import load_family
+    from epg.methods.shards import build, find_family
     from epg.words.keys import Stream, run_key
     from epg.words.settings import to_dict
 
     evaluate = build(to_dict(settings))
-    learned = Learned(settings.loss, settings.policy, load_family(settings.family).spaces)
+    learned = Learned(settings.loss, settings.policy, find_family(settings.family).spaces)
     phi = np.asarray(learned.initial_phi(run_key(0, Stream.LOSS)))
     request = {
         "phi": np.tile(phi, (LIFETIMES, 1)),

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
+from rich.markup import escape
 from rich.table import Table
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
+from epg.parts.executors.base import ExecutorFailed
 from epg.parts.families import REGISTRY
+from epg.parts.files import plain
 from epg.people import api
 from epg.people.presets import PresetName
 from epg.people.progress import console, evolve_with_bar, waiting
@@ -35,12 +39,14 @@ from epg.words.settings import (
     require,
 )
 
+Family = Annotated[str, arg(metavar="FAMILY")]
+
 
 @dataclass(frozen=True)
 class Evolve:
     """Evolve a loss for a family of tasks (Algorithm 1)."""
 
-    family: Positional[str]
+    family: Positional[Family]
     """Name of a family (see `epg tasks`) or module:attribute."""
     preset: PresetName = "laptop"
     """Which settings to start from; every other option overrides one of them."""
@@ -80,13 +86,14 @@ class Evolve:
     def main(self) -> None:
         """Evolve, with a bar; say where the loss is and how to use it."""
         require(not self.resume or self.run is not None, "--resume needs --run: the directory to go on with.")
-        run, settings = api.prepare(self.settings, self.run, self.resume)
+        run, settings = api.prepare(self.settings, self.run, self.resume, self.executor, self.processes)
         try:
             evolved = evolve_with_bar(run, settings, self.executor, self.processes)
         except KeyboardInterrupt:
             console().print(
-                f"\nStopped; every finished epoch is saved. Go on with: "
-                f"epg evolve {self.family} --run {run.path} --resume",
+                f"\nepg: stopped; every finished epoch is saved. Go on with: "
+                f"epg evolve {shlex.quote(self.family)} --run {shlex.quote(str(run.path))} --resume",
+                markup=False,
                 soft_wrap=True,
             )
             sys.exit(130)
@@ -94,6 +101,7 @@ class Evolve:
             report = api.report(run.path)
         console().print(
             f"loss      {run.path}\nreport    {report}\nuse it    epg compare {self.family} --loss {run.path}",
+            markup=False,
             soft_wrap=True,
         )
         if self.json:
@@ -146,7 +154,7 @@ class Baseline:
 
     name: Positional[Literal["ppo", "reinforce"]]
     """Which learner."""
-    family: Positional[str]
+    family: Positional[Family]
     """Name of a family or module:attribute."""
     tasks: int = 20
     """How many held-out tasks."""
@@ -172,7 +180,7 @@ class Baseline:
 class Compare:
     """Set a loss against tuned PPO on the same held-out tasks."""
 
-    family: Positional[str]
+    family: Positional[Family]
     """The family the loss was evolved for."""
     loss: str
     """Run directory, loss file, or name of a shipped loss."""
@@ -205,18 +213,18 @@ class Compare:
 class Tasks:
     """List the families, or show one family's specification."""
 
-    family: Positional[str | None] = None
+    family: Positional[Family | None] = None
     """Name of a family or module:attribute; without it all are listed."""
     json: bool = False
     """End with one line of JSON on standard output."""
 
     def main(self) -> None:
         """List or show."""
-        from epg.parts.families import load_family
+        from epg.methods.shards import find_family
 
-        families = [load_family(name) for name in ([self.family] if self.family else REGISTRY)]
+        families = [find_family(name) for name in ([self.family] if self.family else REGISTRY)]
         if self.family:
-            console().print(families[0].specification or families[0].summary, markup=False)
+            print(families[0].specification.rstrip() or families[0].summary)
         else:
             listing = Table("family", "observation", "action", "horizon", "what it asks for")
             for it in families:
@@ -248,7 +256,7 @@ class Losses:
             listing.add_row(
                 it.name,
                 manifest["family"],
-                "yes" if manifest["settings"]["loss"]["reward"] else "no",
+                "yes" if it.settings.loss.reward else "no",
                 str(manifest["epochs"]),
                 f"{manifest['env_steps']:,}",
                 f"{sum(curve[-10:]) / len(curve[-10:]):.1f}",
@@ -264,7 +272,7 @@ class Losses:
 class Report:
     """Draw a run's figures and its HTML report anew, from what it saved."""
 
-    run: Positional[Path]
+    run: Positional[Annotated[Path, arg(metavar="RUN")]]
     """Directory of a run."""
 
     def main(self) -> None:
@@ -276,7 +284,7 @@ class Report:
 class Check:
     """Check a family against the contract, registered or your own."""
 
-    family: Positional[str]
+    family: Positional[Family]
     """Name of a family or module:attribute."""
     json: bool = False
     """End with one line of JSON on standard output."""
@@ -287,7 +295,8 @@ class Check:
             checks = api.check(self.family)
         for it in checks:
             mark = "[green]ok  " if it.passed else "[red]FAIL"
-            console().print(f"{mark}[/] {it.name}" + (f": {it.problem}" if it.problem else ""))
+            problem = f": {escape(it.problem)}" if it.problem else ""
+            console().print(f"{mark}[/] {it.name}{problem}", soft_wrap=True)
         if self.json:
             _print_json([{"name": it.name, "passed": it.passed, "problem": it.problem} for it in checks])
         if not all(it.passed for it in checks):
@@ -298,7 +307,7 @@ class Check:
 class Bench:
     """Measure the environment steps per second of whole lifetimes on one core."""
 
-    family: Positional[str] = "point-goal"
+    family: Positional[Family] = "point-goal"
     """Name of a family or module:attribute."""
     repeats: int = 5
     """Timed runs; the median is reported."""
@@ -353,7 +362,7 @@ VERBS: dict[str, type] = {
 
 
 def _print_json(value: Any) -> None:
-    print(json.dumps(value, allow_nan=False), flush=True)
+    print(json.dumps(plain(value), allow_nan=False), flush=True)
 
 
 def _show(result: dict[str, Any], as_json: bool) -> None:
@@ -396,10 +405,12 @@ class _Scout:
 
     @classmethod
     def read(cls, arguments: Sequence[str]) -> _Scout | None:
-        family = next((it for it in arguments[:1] if not it.startswith("-")), None)
-        if family is None:
+        if not arguments or "-h" in arguments or "--help" in arguments:
             return None
-        scout, words = cls(family), [part for it in arguments for part in it.split("=", 1)]
+        family = arguments[0]
+        require(not family.startswith("-"), "evolve needs the family before its options: epg evolve FAMILY [OPTIONS].")
+        words = [part for it in arguments for part in (it.split("=", 1) if it.startswith("--") else [it])]
+        scout = cls(family)
         for name, value in zip(words, [*words[1:], ""], strict=True):
             if name == "--preset":
                 scout = replace(scout, preset=value)
@@ -435,11 +446,16 @@ def _help(arguments: Sequence[str]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # where a user's module:attribute is
     try:
         _parse(list(sys.argv[1:] if arguments is None else arguments)).main()
     except BadInput as error:
         console().print(f"epg: {error}", markup=False, soft_wrap=True)
         sys.exit(2)
+    except ExecutorFailed as error:
+        console().print(f"epg: {error}", markup=False, soft_wrap=True)
+        sys.exit(1)
     except KeyboardInterrupt:
         console().print("\nepg: stopped.")
         sys.exit(130)

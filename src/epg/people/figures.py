@@ -1,13 +1,12 @@
 """Figures of a run, drawn from the files it saved: no JAX, so any of them can be redrawn on a laptop.
 
-The only module that imports matplotlib. In order: the figures, their curves, what they read, how they draw.
+The only module that imports matplotlib. In order: the figures, their curves, how they are drawn.
 """
 
 from __future__ import annotations
 
-import json
+import io
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +14,13 @@ import numpy as np
 from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
 
-from epg.words.errors import BadInput
-
-Floats = NDArray[np.floating[Any]]
+from epg.parts.files import make_directory, write_atomic
+from epg.people.saved import Epochs, Floats, Lifetimes, read_config, read_epochs, read_lifetimes, read_results
+from epg.words.settings import require
 
 POINTS = 200  # most points a curve is drawn with
+MARGIN = 1.015  # of the steps: a point at the last one is drawn whole
 SINGLES = 5  # single lifetimes drawn per method, as in the paper
 # Okabe and Ito's colours, told apart by colour-blind readers. A method keeps its colour in every figure.
 COLOURS = {"epg": "#0072B2", "ppo": "#D55E00", "reinforce": "#009E73", "maml": "#CC79A7", "rl2": "#E69F00"}
@@ -42,63 +39,6 @@ STYLE = {
 }
 
 
-@dataclass(frozen=True)
-class Lifetimes:
-    """What one method's lifetimes on the compared tasks recorded."""
-
-    name: str
-    """Key of the method in results.json."""
-    label: str
-    """Name of the method for people."""
-    steps_per_update: int
-    """M: environment steps between two updates."""
-    final: Floats
-    """Mean return of the scoring trajectories. [tasks]"""
-    episode_return: Floats
-    """Return of the episode that ended at this step, NaN where none did. [tasks, steps]"""
-    kl: Floats
-    """KL of the policy before and after each update. [tasks, updates]"""
-
-    @property
-    def finite(self) -> NDArray[np.bool_]:
-        """Tell which lifetimes stayed finite. NaN in episode_return only means that no episode ended."""
-        sound = ~np.isinf(self.episode_return).any(axis=1)
-        return np.asarray(np.isfinite(self.final) & np.isfinite(self.kl).all(axis=1) & sound)
-
-
-@dataclass(frozen=True)
-class Epochs:
-    """What an evolution recorded, one value per epoch; NaN where it recorded none."""
-
-    epoch: Floats
-    """Number of the epoch."""
-    fitness_mean: Floats
-    """Mean fitness of the population."""
-    fitness_std: Floats
-    """Standard deviation of fitness in the population."""
-    fitness_best: Floats
-    """Best fitness in the population."""
-    alpha: Floats
-    """Guidance."""
-    variance_between: Floats
-    """Variance of fitness between losses: what evolution selects on."""
-    variance_residual: Floats
-    """Variance of fitness that neither loss nor task explains: noise."""
-    nonfinite: Floats
-    """Lifetimes that produced a non-finite number."""
-    env_steps: Floats
-    """Environment steps taken in the epoch."""
-    seconds: Floats
-    """Wall clock of the epoch."""
-
-    @property
-    def signal_share(self) -> Floats:
-        """Divide the variance between losses by the total; NaN where there is none, 0 below zero."""
-        total = self.variance_between + self.variance_residual
-        share = np.divide(self.variance_between, total, out=np.full_like(total, np.nan), where=total > 0)
-        return np.maximum(share, 0.0)  # an unbiased variance estimate can be negative
-
-
 def learning_curves(run: Path) -> list[Path]:
     """Draw return and KL against environment steps for every method of a run (paper, Figures 5-7)."""
     results, methods = read_results(run), read_lifetimes(run)
@@ -112,9 +52,9 @@ def learning_curves(run: Path) -> list[Path]:
             top.text(0.5, 0.5, "no episode ended", transform=top.transAxes, ha="center", color="0.35")
         _scale_kl(bottom, methods)
         top.set(ylabel="episode return")
-        bottom.set(xlabel="environment steps", ylabel="KL per update (nats)", xlim=(0, results["steps"]))
+        bottom.set(xlabel="environment steps", ylabel="KL per update (nats)", xlim=(0, MARGIN * results["steps"]))
         _legend(top)
-        _title(figure, f"{results['family']}: learning on held-out tasks ({results['tasks']})")
+        _title(figure, f"{results['family']}: learning on {results['tasks']} held-out tasks")
         key = "line: mean; band: interquartile range; dotted: single lifetimes"
         _note(figure, [key, *_nonfinite_notes(methods)])
         return _save(figure, run, "learning_curves")
@@ -126,8 +66,7 @@ def fitness_over_epochs(runs: Sequence[Path]) -> list[Path]:
     One run: mean, deviation and best of its population. Several: mean and deviation of their means. The
     figure goes to the first run.
     """
-    if not runs:
-        raise BadInput("Fitness over epochs needs at least one run.")
+    require(len(runs) > 0, "fitness over epochs needs at least one run.")
     configs, evolutions = [read_config(run) for run in runs], [read_epochs(run) for run in runs]
     with style.context(["default", STYLE]):
         figure = Figure(figsize=(7, 4.8), layout="constrained")
@@ -165,95 +104,13 @@ def resample(values: Floats, spacing: int = 1, points: int = POINTS) -> tuple[Fl
     return ends.astype(float), np.where(newest >= 0, carried, np.nan)
 
 
-def read_json(path: Path, *required: str) -> dict[str, Any]:
-    """Read a JSON object that has the `required` keys, or refuse the file by name."""
-    if not path.is_file():
-        raise BadInput(f"{path} does not exist.")
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise BadInput(f"{path} is damaged: {error}.") from None
-    return with_keys(data, path, required)
-
-
-def read_config(run: Path) -> dict[str, Any]:
-    """Read config.json of an evolution."""
-    path = run / "config.json"
-    config = read_json(path, "kind", "family", "settings")
-    if config["kind"] != "evolve":
-        raise BadInput(f"{run} is not an evolution: {path} says {config['kind']!r}.")
-    evolution = with_keys(config["settings"], path, ["evolution"])["evolution"]
-    with_keys(evolution, path, ["lifetimes"])
-    return config
-
-
-def read_results(run: Path) -> dict[str, Any]:
-    """Read results.json of a comparison or of learning."""
-    path = run / "results.json"
-    results = read_json(path, "kind", "family", "tasks", "steps", "seed", "methods")
-    counts = {"tasks": results["tasks"], "steps": results["steps"]}
-    for name, method in with_keys(results["methods"], path, ()).items():
-        with_keys(method, path, ("label", "steps_per_update", "interval"))
-        with_keys(method["interval"], path, ("value", "low", "high"))
-        counts[f"steps_per_update of {name}"] = method["steps_per_update"]
-    for name, count in counts.items():
-        if not isinstance(count, int) or count < 1:
-            raise BadInput(f"{path} is damaged: {name} is {count!r}.")
-    return results
-
-
-def read_lifetimes(run: Path) -> list[Lifetimes]:
-    """Read curves.safetensors of a comparison or of learning, one record per method of results.json."""
-    path, results = run / "curves.safetensors", read_results(run)
-    if not path.is_file():
-        raise BadInput(f"{path} does not exist.")
-    try:
-        arrays = load_file(path)
-    except SafetensorError as error:
-        raise BadInput(f"{path} is damaged: {error}.") from None
-    methods = []
-    for name, method in results["methods"].items():
-        parts = [f"{name}/final", f"{name}/episode_return", f"{name}/kl"]
-        final, returns, kl = (with_keys(arrays, path, parts)[part] for part in parts)
-        if (final.ndim, returns.ndim, kl.ndim) != (1, 2, 2) or not len(final) == len(returns) == len(kl) > 0:
-            raise BadInput(f"{path} is damaged: the arrays of {name} do not hold the same tasks.")
-        methods.append(Lifetimes(name, method["label"], method["steps_per_update"], final, returns, kl))
-    return methods
-
-
-def read_epochs(run: Path) -> Epochs:
-    """Read metrics.jsonl of an evolution."""
-    path = run / "metrics.jsonl"
-    if not path.is_file():
-        raise BadInput(f"{path} does not exist.")
-    names = [field.name for field in fields(Epochs)]
-    try:
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        rows = [[with_keys(line, path, names)[name] for name in names] for line in lines]
-        table = np.array(rows, dtype=float)  # null becomes NaN
-    except BadInput:
-        raise
-    except (ValueError, TypeError) as error:
-        raise BadInput(f"{path} is damaged: {error}.") from None
-    if not len(table):
-        raise BadInput(f"{path} holds no epoch.")
-    return Epochs(*table.T)
-
-
-def with_keys(data: Any, path: Path, required: Sequence[str]) -> dict[str, Any]:
-    """Return `data` if it is an object with the `required` keys, or refuse the file it came from."""
-    if not isinstance(data, dict):
-        raise BadInput(f"{path} is damaged: an object was expected, not {type(data).__name__}.")
-    missing = [name for name in required if name not in data]
-    if missing:
-        raise BadInput(f"{path} is damaged: it lacks {', '.join(missing)}.")
-    return data
-
-
 def _draw_lifetimes(axes: Axes, method: Lifetimes, values: Floats, spacing: int) -> None:
     """Draw mean, interquartile range and a few single lifetimes of [tasks, columns]."""
     colour = COLOURS.get(method.name, OTHER)
-    x, y = resample(np.where(method.finite[:, None], values, np.nan), spacing)
+    values = np.where(method.finite[:, None], values, np.nan)
+    # No more bins than a lifetime has values: empty ones would draw steps that nothing took.
+    seldom = int(np.median(np.isfinite(values[method.finite]).sum(axis=1))) if method.finite.any() else 0
+    x, y = resample(values, spacing, min(max(seldom, 1), POINTS))
     # The same tasks for every method, so that dotted curves can be compared.
     singles = np.random.default_rng(0).permutation(len(y))[:SINGLES]
     for task in singles:
@@ -356,9 +213,11 @@ def _note(figure: Figure, sentences: Sequence[str]) -> None:
 
 def _save(figure: Figure, run: Path, name: str) -> list[Path]:
     """Write PNG and SVG without dates or versions, so that the same run gives the same bytes."""
-    folder = run / "figures"
-    folder.mkdir(exist_ok=True)
-    paths = [folder / f"{name}.png", folder / f"{name}.svg"]
-    figure.savefig(paths[0], metadata={"Software": None})
-    figure.savefig(paths[1], metadata={"Date": None, "Creator": None})
+    make_directory(run / "figures")
+    paths = []
+    for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
+        drawn = io.BytesIO()
+        figure.savefig(drawn, format=kind, metadata=metadata)
+        paths.append(run / "figures" / f"{name}.{kind}")
+        write_atomic(paths[-1], drawn.getvalue())
     return paths

@@ -9,6 +9,7 @@ from pathlib import Path
 from epg.parts.artefact import LOSS_MANIFEST, LossArtefact
 from epg.parts.artefact import load_loss as load_artefact
 from epg.words.errors import BadInput
+from epg.words.settings import Settings, from_dict
 
 SHIPPED = Path(__file__).parent.parent / "losses"
 
@@ -23,6 +24,8 @@ class Listed:
     """Whether it came with the package."""
     artefact: LossArtefact
     """The loss."""
+    settings: Settings
+    """What it was evolved with."""
 
 
 def load_loss(where: str | Path) -> LossArtefact:
@@ -41,6 +44,7 @@ def list_losses(runs: Path) -> Iterator[Listed]:
         for manifest in sorted(root.glob(f"**/{LOSS_MANIFEST}")):
             try:
                 artefact = load_artefact(manifest)
+                settings = from_dict(Settings, artefact.manifest["settings"])
             except BadInput:
                 continue
-            yield Listed(manifest.parent.name if shipped else str(manifest.parent), shipped, artefact)
+            yield Listed(manifest.parent.name if shipped else str(manifest.parent), shipped, artefact, settings)

@@ -17,6 +17,7 @@ from epg.words.settings import (
     LifetimeSettings,
     LossSettings,
     PolicyGradientSettings,
+    PolicySettings,
     Settings,
 )
 
@@ -26,7 +27,23 @@ PRESETS: tuple[PresetName, ...] = ("smoke", "laptop", "paper")
 SEES_REWARD = ("point-goal",)
 """Families whose task cannot be found out without the reward."""
 
-LAPTOP: dict[str, Settings] = {}
+LAPTOP: dict[str, Settings] = {
+    "point-goal": Settings(
+        family="point-goal",
+        policy=PolicySettings(log_std=-0.5),
+        loss=LossSettings(reward=True, products=True, init_temporal="correlation", init_gain=1.5),
+        lifetime=LifetimeSettings(updates=32, minibatch=16, learning_rate=4e-3, scoring_episodes=8),
+        evolution=EvolutionSettings(epochs=80, lifetimes=128, step_size=0.005, step_size_end=0.005, momentum=0.9),
+    ),
+    "point-reach": Settings(
+        family="point-reach",
+        policy=PolicySettings(log_std=-1.0),
+        lifetime=LifetimeSettings(updates=32, learning_rate=5e-3, scoring_episodes=8),
+        evolution=EvolutionSettings(
+            epochs=80, lifetimes=128, step_size=0.02, step_size_end=0.005, step_size_epochs=80, momentum=0.9
+        ),
+    ),
+}
 """Recipes that were found to beat PPO on held-out tasks (docs/lab.md)."""
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 from epg.parts.store import Run
+from epg.words.errors import BadInput
 from epg.words.settings import Settings
 
 if TYPE_CHECKING:
@@ -48,7 +49,11 @@ def evolution_bar(family: str, done: int, epochs: int) -> Iterator[Callable[[Epo
                 status += f"  [red]{epoch.nonfinite} non-finite"
             progress.update(task, completed=epoch.epoch + 1, status=status)
 
-        yield show
+        try:
+            yield show
+        except BadInput:
+            progress.live.transient = True  # a bar would say nothing beside the sentence
+            raise
 
 
 def evolve_with_bar(run: Run, settings: Settings, executor: str, processes: int | None) -> Evolved:

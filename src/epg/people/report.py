@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from epg.people import figures
-from epg.words.errors import BadInput
+from epg.parts.files import write_atomic
+from epg.people.figures import fitness_over_epochs, learning_curves
+from epg.people.saved import read_config, read_epochs, read_lifetimes, read_object, read_results
+from epg.words.settings import require
 
 
 def write_report(run: Path) -> Path:
@@ -23,7 +25,7 @@ def write_report(run: Path) -> Path:
     if comparison is None:
         evolution = _evolution(run)
         comparison = _comparison(run / "compare")
-    config = figures.read_json(run / "config.json") if (run / "config.json").is_file() else {}
+    config = read_object(run / "config.json") if (run / "config.json").is_file() else {}
     parts = [part for part in (evolution, comparison) if part]
     page = (
         _environment()
@@ -38,15 +40,15 @@ def write_report(run: Path) -> Path:
         )
     )
     path = run / "report.html"
-    path.write_text(page, encoding="utf-8")
+    write_atomic(path, page.encode())
     return path
 
 
 def _evolution(run: Path) -> dict[str, Any]:
     """Gather what the page says about an evolution."""
-    if not (run / "config.json").is_file():
-        raise BadInput(f"{run} is not a run: it has neither results.json nor config.json.")
-    config, epochs = figures.read_config(run), figures.read_epochs(run)
+    known = (run / "config.json").is_file()
+    require(known, f"{run} is not a run: it has neither results.json nor config.json.")
+    config, epochs = read_config(run), read_epochs(run)
     first, last = (_number(epochs.fitness_mean[index]) for index in (0, -1))
     facts = {
         "family": config["family"],
@@ -56,13 +58,13 @@ def _evolution(run: Path) -> dict[str, Any]:
         "lifetimes non-finite": f"{int(np.nansum(epochs.nonfinite)):,}",
     }
     if (run / "loss.json").is_file():
-        facts["loss sha256"] = figures.read_json(run / "loss.json", "sha256")["sha256"]
+        facts["loss sha256"] = read_object(run / "loss.json", "sha256")["sha256"]
     span = f"epochs {epochs.epoch[0]:.0f} to {epochs.epoch[-1]:.0f}"
     return {
         "title": f"Evolution on {config['family']}",
         "verdict": f"Mean fitness of the population went from {first} to {last}, {span}.",
         "facts": facts,
-        "figure": _embed(figures.fitness_over_epochs([run])),
+        "figure": _embed(fitness_over_epochs([run])),
     }
 
 
@@ -70,10 +72,10 @@ def _comparison(run: Path) -> dict[str, Any] | None:
     """Gather what the page says about a comparison or learning; None where there is none."""
     if not (run / "results.json").is_file():
         return None
-    results, lifetimes = figures.read_results(run), figures.read_lifetimes(run)
+    results, lifetimes = read_results(run), read_lifetimes(run)
     words = "Comparison" if results["kind"] == "compare" else "Learning"
     nonfinite = [int((~method.finite).sum()) for method in lifetimes]
-    verdict = _verdict(run, results)
+    verdict = _verdict(results)
     for method, count in zip(lifetimes, nonfinite, strict=True):
         if count:
             verdict += f" Of {method.label}'s {len(method.final)} lifetimes {count} were non-finite."
@@ -83,22 +85,21 @@ def _comparison(run: Path) -> dict[str, Any] | None:
         "results": results,
         "methods": list(zip(results["methods"].values(), nonfinite, strict=True)),
         "finals": np.stack([method.final for method in lifetimes], axis=1).tolist(),  # [tasks, methods]
-        "figure": _embed(figures.learning_curves(run)),
+        "figure": _embed(learning_curves(run)),
     }
 
 
-def _verdict(run: Path, results: dict[str, Any]) -> str:
+def _verdict(results: dict[str, Any]) -> str:
     """Say in one sentence what the intervals allow to say."""
     tasks, methods = results["tasks"], results["methods"]
     if results["kind"] != "compare":
-        method = figures.with_keys(methods, run / "results.json", ("epg",))["epg"]
-        interval = method["interval"]
+        name, method = next(iter(methods.items()))
+        who, interval = f"The {method['label']}" if name == "epg" else method["label"], method["interval"]
         return (
-            f"The {method['label']} reaches a final return of {_number(interval['value'])} "
+            f"{who} reaches a final return of {_number(interval['value'])} "
             f"({_range(interval)}) on {tasks} held-out tasks after {results['steps']:,} steps."
         )
-    difference = figures.with_keys(results.get("difference"), run / "results.json", ("value", "low", "high"))
-    figures.with_keys(methods, run / "results.json", ("epg", "ppo"))
+    difference = results["difference"]
     epg, ppo = methods["epg"]["label"], methods["ppo"]["label"]
     numbers = f"mean difference {_number(difference['value'], sign=True)}, {_range(difference, sign=True)}"
     if tasks < 2:

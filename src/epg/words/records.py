@@ -31,6 +31,7 @@ class Experience(eqx.Module):
     """What a learner may look at in one update: everything normalised with the statistics that acted."""
 
     window: Window  # normalised, padding zero
+    trace: Array  # [N, A] fading sum of the episode's actions up to each window position, not centred
     observation: Array  # [M, O] normalised
     next_observation: Array  # [M, O] normalised
     action: Array  # [M, A] or [M], as the policy emitted it

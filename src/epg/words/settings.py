@@ -73,7 +73,7 @@ class LossSettings:
     reward: bool = False
     """Whether the loss sees rewards. Without it nothing about the reward can reach an update."""
     products: bool = False
-    """Whether the loss also sees reward times observation and reward times action."""
+    """Whether the loss also sees reward times observation and reward times the fading trace of past actions."""
     task_features: bool = False
     """Whether the loss sees the features of the task that the policy does not (GoalAnt's goal)."""
     progress: bool = False
@@ -100,6 +100,8 @@ class LossSettings:
     """Deviation of the target action's initial weights on the context (target-action only)."""
     init_temporal: Literal["plain", "correlation"] = "plain"
     """Initial temporal part: plain random, or one that carries the window's mean of the products (needs them)."""
+    init_gain: float = 1.0
+    """Initial weight of the target action on the reward's correlation with past actions (correlation only)."""
 
     def __post_init__(self) -> None:
         _require_positive(self, "loss", "window", "memory", "channels", "context", "hidden")
@@ -251,8 +253,8 @@ class EvolutionSettings:
         _require_positive(self, "evolution", "step_size_epochs", "objective_updates", "shard")
         require(self.noise_vectors > 1, "evolution.noise_vectors must be at least 2: ranks need a comparison.")
         require(
-            not self.antithetic or self.noise_vectors % 2 == 0,
-            f"evolution.noise_vectors ({self.noise_vectors}) must be even when noise comes in antithetic pairs.",
+            self.noise_vectors % 2 == 0,  # for pairs; evosax asks it of plain noise too
+            f"evolution.noise_vectors ({self.noise_vectors}) must be even.",
         )
         require(
             self.lifetimes % self.noise_vectors == 0,

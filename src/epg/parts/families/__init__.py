@@ -18,7 +18,7 @@ def load_family(name: str) -> Any:
     """Return the family of this name, or the object at `module:attribute`."""
     place = REGISTRY.get(name, name)
     module, _, attribute = place.partition(":")
-    if not attribute:
+    if not attribute or not module or module.startswith("."):
         raise BadInput(f"unknown family {name!r}: choose one of {', '.join(REGISTRY)}, or module:attribute.")
     try:
         return getattr(importlib.import_module(module), attribute)

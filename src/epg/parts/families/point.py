@@ -12,7 +12,6 @@ from epg.words.settings import Spaces
 
 INTERVAL = 0.1  # seconds per step
 DRAG = 1.0  # per second
-FORCE = 3.0  # largest acceleration along each axis, at action 1
 
 
 class PointState(NamedTuple):
@@ -29,6 +28,10 @@ def move(state: PointState, acceleration: Array) -> PointState:
     return PointState(state.position + INTERVAL * velocity, velocity, state.goal)
 
 
+GOAL_DISTANCE = 10.0
+GOAL_THRUST = 1.0  # acceleration at action 1: an episode covers about a fifth of the way
+
+
 class GoalTask(NamedTuple):
     """A hidden place."""
 
@@ -36,9 +39,9 @@ class GoalTask(NamedTuple):
 
 
 def _goal_sample(key: Key) -> GoalTask:
-    # Direction: uniform on the circle. Distance: always 1, so that no direction is easier than another.
+    # Direction: uniform on the circle. Distance: always 10, so that no direction is easier than another.
     angle = jax.random.uniform(key, (), minval=-jnp.pi, maxval=jnp.pi)
-    return GoalTask(jnp.stack([jnp.cos(angle), jnp.sin(angle)]))
+    return GoalTask(GOAL_DISTANCE * jnp.stack([jnp.cos(angle), jnp.sin(angle)]))
 
 
 def _goal_orbit(task: GoalTask, share: Array) -> GoalTask:
@@ -48,7 +51,7 @@ def _goal_orbit(task: GoalTask, share: Array) -> GoalTask:
 
 
 def _goal_reset(key: Key, task: GoalTask) -> PointState:
-    return PointState(0.1 * jax.random.normal(key, (2,)), jnp.zeros(2), task.goal)
+    return PointState(0.5 * jax.random.normal(key, (2,)), jnp.zeros(2), task.goal)
 
 
 def _goal_observe(state: PointState, task: GoalTask) -> Array:
@@ -56,9 +59,9 @@ def _goal_observe(state: PointState, task: GoalTask) -> Array:
 
 
 def _goal_step(state: PointState, action: Array, task: GoalTask) -> tuple[PointState, Array, Array]:
-    state = move(state, FORCE * jnp.clip(action, -1.0, 1.0))
-    distance = jnp.linalg.norm(state.position - task.goal)
-    return state, 1.0 - distance, jnp.array(False)
+    after = move(state, GOAL_THRUST * jnp.clip(action, -1.0, 1.0))
+    gained = jnp.linalg.norm(state.position - task.goal) - jnp.linalg.norm(after.position - task.goal)
+    return after, gained / INTERVAL, jnp.array(False)
 
 
 POINT_GOAL = JaxFamily(
@@ -73,17 +76,18 @@ POINT_GOAL = JaxFamily(
     step=_goal_step,
     features=lambda task: task.goal,
     orbit=_goal_orbit,
-    specification="""A point mass that must find and hold a goal it cannot see.
+    specification="""A point mass that must find out which way to go.
 
-Observation (4): position x, y; velocity x, y. Action (2): acceleration / 3, clipped to [-1, 1].
-Reward: 1 - distance to the goal (0 at the start, 1 at the goal, each step). Episodes: 32 steps from rest near
-the origin (deviation 0.1), never terminated. Task: goal at distance 1 in a uniform direction.
+Observation (4): position x, y; velocity x, y. Action (2): acceleration, clipped to [-1, 1]. Drag: 1 per second.
+Reward: velocity towards the goal, each step of 0.1 s. Episodes: 32 steps from rest near the origin (deviation
+0.5), never terminated; full thrust covers about 2.2. Task: goal at distance 10 in a uniform direction.
 Task features (2): the goal.
 """,
 )
 
 
 MAX_ROTATION = jnp.pi / 3
+REACH_THRUST = 3.0  # acceleration at action 1 and gain 1
 
 
 class ReachTask(NamedTuple):
@@ -121,7 +125,7 @@ def _reach_step(state: PointState, action: Array, task: ReachTask) -> tuple[Poin
     x, y = jnp.clip(action, -1.0, 1.0)
     cos, sin = jnp.cos(task.rotation), jnp.sin(task.rotation)
     turned = jnp.stack([cos * x - sin * y, sin * x + cos * y])
-    state = move(state, FORCE * task.gain * turned)
+    state = move(state, REACH_THRUST * task.gain * turned)
     distance = jnp.linalg.norm(state.position - state.goal)
     return state, 1.0 - distance, jnp.array(False)
 

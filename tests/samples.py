@@ -1,0 +1,53 @@
+"""Small spaces, settings and records for tests of the numerical parts."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from epg.parts.normaliser import init_normaliser
+from epg.parts.window import empty_window, learn_statistics, push, view
+from epg.words.records import Experience, Rollout
+from epg.words.settings import LossSettings, Spaces
+
+CONTINUOUS = Spaces(observation=3, action=2, features=2)
+DISCRETE = Spaces(observation=3, action=4, discrete=True, features=2)
+jitted_push = jax.jit(push, static_argnums=2)
+jitted_learn = jax.jit(learn_statistics, static_argnums=2)
+jitted_view = jax.jit(view)
+
+SPACES = {"gaussian": CONTINUOUS, "categorical": DISCRETE}
+
+
+def small_loss(**changes) -> LossSettings:
+    """Return a loss that is small but has every part: two convolutions, memory, context, head."""
+    sizes = {"window": 24, "memory": 4, "kernels": (5, 3), "strides": (3, 2), "channels": 4, "context": 6, "hidden": 9}
+    return LossSettings(**(sizes | changes))
+
+
+def some_rollout(rng: np.random.Generator, spaces: Spaces, rows: int) -> Rollout:
+    """Make up transitions far from standard scale, some of them terminated, some cut by a time limit."""
+    if spaces.discrete:
+        action = jnp.asarray(rng.integers(spaces.action, size=rows), jnp.int32)
+    else:
+        action = jnp.asarray(rng.normal(0.5, 2.0, (rows, spaces.action)), jnp.float32)
+    ends = rng.integers(4, size=rows)
+    return Rollout(
+        observation=jnp.asarray(rng.normal(3.0, 2.0, (rows, spaces.observation)), jnp.float32),
+        action=action,
+        reward=jnp.asarray(rng.normal(-2.0, 3.0, rows), jnp.float32),
+        terminated=jnp.asarray(ends == 0),
+        truncated=jnp.asarray(ends == 1),
+        next_observation=jnp.asarray(rng.normal(3.0, 2.0, (rows, spaces.observation)), jnp.float32),
+    )
+
+
+def some_experience(
+    rng: np.random.Generator, spaces: Spaces, window: int, rows: int = 8, pushes: int = 2
+) -> Experience:
+    """Make what a learner sees after `pushes` rollouts of `rows` transitions; earlier window rows are padding."""
+    filled, stats = empty_window(window, spaces), init_normaliser(spaces.observation, spaces.action)
+    for _ in range(pushes):
+        rollout = some_rollout(rng, spaces, rows)
+        filled, stats = jitted_push(filled, rollout, spaces), jitted_learn(stats, rollout, spaces)
+    features = jnp.asarray(rng.normal(size=spaces.features), jnp.float32)
+    return jitted_view(filled, rollout, stats, features, jnp.array([0.25, 1.0]))

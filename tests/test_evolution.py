@@ -1,0 +1,255 @@
+"""Evolution: the same phi whatever runs it and however often it is killed; metrics, checkpoints, resuming."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from epg.lifetime.learner import Learned
+from epg.methods import evolution, shards
+from epg.methods.evolution import Evolution, create_run, evolve_run, open_run
+from epg.parts.families import load_family
+from epg.parts.metrics import read_metrics
+from epg.parts.store import Run, load_loss
+from epg.parts.strategy import shape_fitness
+from epg.people.presets import preset
+from epg.words.errors import BadInput
+from epg.words.settings import Settings, to_dict
+
+FAMILY = "point-goal"
+
+
+def smoke(**changes: object) -> Settings:
+    settings = preset(FAMILY, "smoke")
+    return replace(settings, evolution=replace(settings.evolution, **changes))  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> evolution.Evolved:
+    """An evolution that was never killed, in one process."""
+    settings = smoke(epochs=6)
+    run = create_run(settings, tmp_path_factory.mktemp("reference") / "run")
+    return evolve_run(run, settings, executor="inline")
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_the_number_of_processes_changes_nothing(
+    processes: int, reference: evolution.Evolved, tmp_path: Path
+) -> None:
+    settings = smoke(epochs=6)
+    evolved = evolve_run(create_run(settings, tmp_path / "run"), settings, "local", processes)
+    assert evolved.loss_sha256 == reference.loss_sha256
+    np.testing.assert_array_equal(evolved.phi, reference.phi)
+
+
+def test_another_seed_gives_another_loss(reference: evolution.Evolved, tmp_path: Path) -> None:
+    settings = replace(smoke(epochs=1), seed=1)
+    evolved = evolve_run(create_run(settings, tmp_path / "run"), settings, "inline")
+    assert evolved.loss_sha256 != reference.loss_sha256
+
+
+def test_killed_at_random_moments_and_resumed_gives_the_same_loss(
+    reference: evolution.Evolved, tmp_path: Path
+) -> None:
+    """Kill -9 the driver or one of its workers at least five times, at moments drawn anew each time."""
+    run, draw = tmp_path / "run", random.Random(time.time_ns())
+    command = [sys.executable, "-m", "epg", "evolve", FAMILY, "--preset", "smoke", "--run", str(run)]
+    command += ["--evolution.epochs", "6", "--json", "--processes", "2"]
+    kills = 0
+    for _ in range(60):
+        began = (run / "config.json").exists()
+        process = subprocess.Popen(
+            [*command, *(["--resume"] if began else [])],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            out, errors = process.communicate(timeout=draw.uniform(1.0, 9.0) if kills < 5 else 300)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+            kills += 1
+            continue
+        assert process.returncode == 0, errors
+        if kills >= 5:
+            break
+        kills += 1  # it finished before the blow: begin again
+        for path in sorted(run.rglob("*"), reverse=True):
+            path.unlink() if path.is_file() else path.rmdir()
+        run.rmdir()
+    assert kills >= 5
+    assert json.loads(out.splitlines()[-1])["loss_sha256"] == reference.loss_sha256
+    epochs = [record["epoch"] for record in read_metrics(run / "metrics.jsonl")]
+    assert epochs == list(range(6))
+
+
+def test_a_killed_worker_is_replaced(reference: evolution.Evolved, tmp_path: Path) -> None:
+    settings, killed = smoke(epochs=6), []
+
+    def kill(epoch: evolution.Epoch) -> None:
+        pids = [int(p) for p in os.listdir("/proc") if p.isdigit() and _is_worker_of_this(int(p))]
+        if epoch.epoch in (1, 3) and pids:
+            os.kill(pids[0], signal.SIGKILL)
+            killed.append(pids[0])
+
+    evolved = evolve_run(create_run(settings, tmp_path / "run"), settings, "local", 2, kill)
+    assert len(killed) == 2
+    assert evolved.loss_sha256 == reference.loss_sha256
+
+
+def _is_worker_of_this(pid: int) -> bool:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        parent = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    except (OSError, ValueError):
+        return False
+    return parent == os.getpid() and b"epg.parts.executors.worker" in words
+
+
+def test_a_longer_run_goes_on_from_a_shorter_one(reference: evolution.Evolved, tmp_path: Path) -> None:
+    short = smoke(epochs=2)
+    evolve_run(create_run(short, tmp_path / "run"), short, "inline")
+    run, settings = evolution.extend(*open_run(tmp_path / "run"), smoke(epochs=6))
+    assert evolve_run(run, settings, "inline").loss_sha256 == reference.loss_sha256
+    assert Run.open(tmp_path / "run").config["settings"]["evolution"]["epochs"] == 6
+    with pytest.raises(BadInput, match=r"--evolution\.sigma"):
+        evolution.extend(run, settings, smoke(epochs=6, sigma=0.5))
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
+    reference: evolution.Evolved, tmp_path: Path
+) -> None:
+    short = smoke(epochs=3)
+    run = create_run(short, tmp_path / "run")
+    evolve_run(run, short, "inline")
+    newest = max(run.checkpoints.iterdir())
+    newest.write_bytes(newest.read_bytes()[:-7])
+    checkpoint = run.load_checkpoint()
+    assert checkpoint is not None
+    assert checkpoint.epoch == 2
+    assert newest.name in checkpoint.skipped[0]
+    run, settings = evolution.extend(*open_run(run.path), smoke(epochs=6))
+    assert evolve_run(run, settings, "inline").loss_sha256 == reference.loss_sha256
+
+
+def test_an_epoch_is_the_sum_of_its_parts() -> None:
+    """One epoch by hand: ask, every lifetime alone, rank, tell."""
+    settings = smoke()
+    ours, theirs = Evolution(settings), Evolution(settings)
+    evaluate = shards.build(to_dict(settings))
+    population = ours.ask()
+    results = [evaluate(request) for request in ours.requests(population)]
+    epoch = ours.tell(population, results, 1.0)
+    fitness = np.empty((settings.evolution.noise_vectors, settings.evolution.tasks), np.float32)
+    for loss in range(fitness.shape[0]):
+        for task in range(fitness.shape[1]):
+            shard = settings.evolution.shard
+            request = {
+                "phi": np.tile(population[loss], (shard, 1)),
+                "task": np.full(shard, task, np.int32),
+                "epoch": np.array(0, np.int32),
+                "alpha": np.array(0.0, np.float32),
+            }
+            fitness[loss, task] = evaluate(request)["fitness"][0]
+    theirs.strategy.tell(theirs.ask(), shape_fitness(fitness, common_tasks=True))
+    np.testing.assert_array_equal(ours.strategy.phi, theirs.strategy.phi)
+    assert epoch.fitness_mean == pytest.approx(fitness.mean(), rel=1e-5)
+    assert epoch.fitness_best == pytest.approx(fitness.mean(axis=1).max(), rel=1e-5)
+    steps = settings.lifetime.steps + settings.lifetime.scoring_episodes * load_family(FAMILY).horizon
+    assert epoch.env_steps == settings.evolution.lifetimes * steps
+
+
+def test_nothing_is_compiled_after_the_first_epoch() -> None:
+    settings = smoke(epochs=3)
+    settings = replace(settings, guidance=replace(settings.guidance, learner="ppo", epochs=2))
+    state, evaluate = Evolution(settings), shards.build(to_dict(settings))
+
+    def epoch() -> None:
+        population = state.ask()
+        state.tell(population, [evaluate(request) for request in state.requests(population)], 1.0)
+
+    epoch()
+    compiled: list[str] = []
+    jax.monitoring.register_event_duration_secs_listener(lambda name, _, **kw: compiled.append(name))
+    try:
+        epoch()  # alpha falls from 1 through 1/2
+        epoch()  # to 0
+    finally:
+        jax.monitoring.clear_event_listeners()
+    assert not [name for name in compiled if "compile" in name]
+
+
+def test_the_compile_listener_would_have_noticed() -> None:
+    compiled: list[str] = []
+    jax.monitoring.register_event_duration_secs_listener(lambda name, _, **kw: compiled.append(name))
+    try:
+        jax.jit(lambda x: x * 3 + 1)(np.float32(2))
+    finally:
+        jax.monitoring.clear_event_listeners()
+    assert [name for name in compiled if "compile" in name]
+
+
+def test_independent_tasks_number_every_lifetime() -> None:
+    settings = smoke(common_tasks=False)
+    state = Evolution(settings)
+    tasks = np.concatenate([request["task"] for request in state.requests(state.ask())])
+    np.testing.assert_array_equal(tasks, np.arange(settings.evolution.lifetimes))
+    common = np.concatenate([r["task"] for r in Evolution(smoke()).requests(state.ask())])
+    np.testing.assert_array_equal(common, np.tile(np.arange(2), 4))
+
+
+@pytest.mark.parametrize("objective", ["last", "lifetime"])
+def test_objectives_look_at_the_recorded_episodes(objective: str) -> None:
+    settings = smoke()
+    family = load_family(FAMILY)
+    learned = Learned(settings.loss, settings.policy, family.spaces)
+    plan = shards.make_plan(settings, learned, family)
+    run = shards.batch_of_lifetimes(plan, family, 0, shards.Split.TRAIN)
+    phi = np.tile(np.asarray(learned.initial_phi(jax.random.key(0))), (2, 1))
+    outcome = run(phi, np.arange(2, dtype=np.int32), np.int32(0), np.float32(0))
+    wanted = replace(settings.evolution, objective=objective, objective_updates=2)  # type: ignore[arg-type]
+    returns = np.asarray(outcome.episode_return)
+    span = returns[:, -2:] if objective == "last" else returns
+    expected = [np.nanmean(span[index]) for index in range(2)]
+    np.testing.assert_allclose(shards.fitness_of(outcome, wanted), expected, rtol=1e-5)
+
+
+def test_the_loss_of_a_run_says_where_it_came_from(reference: evolution.Evolved) -> None:
+    artefact = load_loss(reference.run)
+    assert artefact.manifest["family"] == FAMILY
+    assert artefact.manifest["epochs"] == 6
+    assert artefact.manifest["sha256"] == reference.loss_sha256
+    assert len(artefact.manifest["curve"]) == 6
+    np.testing.assert_array_equal(artefact.phi, reference.phi)
+
+
+def test_a_second_process_is_refused(tmp_path: Path) -> None:
+    settings = smoke()
+    run = create_run(settings, tmp_path / "run")
+    with run.lock(), pytest.raises(BadInput, match="in use by another process"):
+        evolve_run(run, settings, "inline")
+
+
+def test_a_checkpoint_costs_the_loop_under_one_percent_of_an_epoch(tmp_path: Path) -> None:
+    """What the loop waits for is the hand-over to the writing thread; the disk works beside the next epoch."""
+    settings = preset(FAMILY, "laptop")
+    state, run = Evolution(settings), create_run(settings, tmp_path / "run")
+    epoch = settings.evolution.lifetimes * settings.lifetime.steps / 400_000  # seconds, at two fast cores
+    waits = []
+    with evolution.Saver(run) as saver:
+        for number in range(10):
+            began = time.perf_counter()
+            saver.save(number, state.strategy.state(), 0)
+            waits.append(time.perf_counter() - began)
+            time.sleep(0.1)
+    assert np.median(waits) < 0.01 * epoch

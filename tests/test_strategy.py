@@ -1,0 +1,196 @@
+"""The evolution strategy: Eq. 7 and Adam in NumPy, ranks by hand, variance components, schedules, resuming."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import scipy.stats
+
+from epg.parts.strategy import Strategy, centred_ranks, shape_fitness, signal, step_size
+from epg.words.errors import BadInput
+from epg.words.settings import EvolutionSettings, GuidanceSettings
+
+D, V = 7, 8
+BASE = EvolutionSettings(noise_vectors=V, lifetimes=2 * V, shard=V, sigma=0.1, step_size=0.02, step_size_end=0.02)
+PHI = jnp.linspace(-1.0, 1.0, D)
+
+
+class NumpyStrategy:
+    """Eq. 7 with Adam, term by term, in float64."""
+
+    def __init__(self, settings: EvolutionSettings, phi: np.ndarray) -> None:
+        self.settings, self.phi = settings, np.asarray(phi, np.float64)
+        self.m, self.v, self.t = np.zeros(D), np.zeros(D), 0
+
+    def tell(self, population: np.ndarray, shaped: np.ndarray) -> None:
+        """Climb (1 / V sigma) sum_v F_v eps_v minus the gradient of the L2 penalty."""
+        s = self.settings
+        ascent = np.zeros(D)
+        for row, fitness in zip(np.asarray(population, np.float64), shaped, strict=True):
+            ascent += fitness * (row - self.phi) / s.sigma / (V * s.sigma)
+        gradient = -ascent + 2 * s.l2 * self.phi
+        self.t += 1
+        self.m = s.momentum * self.m + (1 - s.momentum) * gradient
+        self.v = s.second_moment * self.v + (1 - s.second_moment) * gradient**2
+        m, v = self.m / (1 - s.momentum**self.t), self.v / (1 - s.second_moment**self.t)
+        share = min(1.0, (self.t - 1) / s.step_size_epochs)
+        rate = s.step_size + share * (s.step_size_end - s.step_size)
+        self.phi = self.phi - rate * m / (np.sqrt(v) + 1e-8)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"antithetic": False},
+        {"l2": 0.05},
+        {"momentum": 0.9, "second_moment": 0.999},
+        {"step_size_end": 0.001, "step_size_epochs": 4},
+    ],
+)
+def test_tell_is_equation_7_with_adam(rng, changes):
+    settings = replace(BASE, **changes)
+    ours, oracle = Strategy(settings, PHI), NumpyStrategy(settings, PHI)
+    for epoch in range(6):
+        population = ours.ask(jax.random.key(epoch))
+        shaped = centred_ranks(rng.normal(size=V))
+        ours.tell(population, shaped)
+        oracle.tell(population, shaped)
+        np.testing.assert_allclose(ours.phi, oracle.phi, rtol=1e-4, atol=2e-6)
+    assert np.abs(ours.phi - PHI).max() > 0.01
+
+
+def test_adam_is_optaxs(rng):
+    settings = replace(BASE, momentum=0.5)
+    ours, adam, phi = Strategy(settings, PHI), optax.adam(0.02, b1=0.5, b2=0.99), PHI
+    state = adam.init(phi)
+    for epoch in range(4):
+        population, shaped = ours.ask(jax.random.key(epoch)), centred_ranks(rng.normal(size=V))
+        gradient = -shaped @ (population - phi) / (V * settings.sigma**2)
+        change, state = adam.update(gradient, state, phi)
+        phi = optax.apply_updates(phi, change)
+        ours.tell(population, shaped)
+        np.testing.assert_allclose(ours.phi, phi, rtol=1e-5, atol=1e-6)
+
+
+def test_fitness_is_maximised():
+    target, strategy = np.linspace(1.0, -1.0, D), Strategy(BASE, PHI)
+    for epoch in range(150):
+        population = strategy.ask(jax.random.key(epoch))
+        strategy.tell(population, centred_ranks(-np.square(population - target).sum(1)))
+    assert np.abs(strategy.phi - target).max() < 0.2  # it was 2; ranks and a fixed step leave a little noise
+
+
+def test_noise_is_normal_with_deviation_sigma():
+    strategy = Strategy(replace(BASE, noise_vectors=2000, lifetimes=2000, shard=8, antithetic=False), PHI)
+    noise = (strategy.ask(jax.random.key(0)) - strategy.phi) / BASE.sigma
+    assert scipy.stats.kstest(noise.ravel(), "norm").pvalue > 1e-3  # 14 000 draws
+    half = noise[:1000]
+    assert not np.allclose(half, -noise[1000:], atol=0.1)  # plain noise has no pairs
+
+
+def test_antithetic_pairs_are_symmetric_about_phi():
+    strategy = Strategy(BASE, PHI)
+    noise = strategy.ask(jax.random.key(0)) - strategy.phi
+    np.testing.assert_allclose(noise[: V // 2], -noise[V // 2 :], atol=1e-6)
+    assert np.linalg.matrix_rank(noise[: V // 2]) == V // 2
+
+
+def test_ranks_are_scipys_without_ties_or_with(rng):
+    for fitness in (rng.normal(size=(9, 3)), rng.integers(4, size=(9, 3)).astype(float)):
+        expected = (scipy.stats.rankdata(fitness, axis=0) - 1) / 8 - 0.5
+        np.testing.assert_allclose(centred_ranks(fitness), expected, atol=1e-7)
+        np.testing.assert_allclose(centred_ranks(fitness).sum(0), 0.0, atol=1e-6)
+
+
+def test_ranks_by_hand():
+    np.testing.assert_allclose(centred_ranks(np.array([30.0, 10.0, 20.0])), [0.5, -0.5, 0.0])
+    np.testing.assert_allclose(centred_ranks(np.array([1.0, 1.0, 5.0])), [-0.25, -0.25, 0.5])
+    np.testing.assert_allclose(centred_ranks(np.array([7.0, 7.0])), [0.0, 0.0])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_non_finite_fitness_is_worst_and_shared(bad):
+    # Two bad of five share ranks 0 and 1, below the lowest finite one: (0.5 / 4) - 0.5.
+    np.testing.assert_allclose(centred_ranks(np.array([bad, -1e30, bad, 0.0, 1.0])), [-0.375, 0, -0.375, 0.25, 0.5])
+    np.testing.assert_allclose(centred_ranks(np.array([bad, np.nan, np.inf])), 0.0)
+
+
+def test_common_tasks_are_ranked_each_by_itself():
+    fitness = np.array([[1.0, 500.0], [2.0, 100.0], [3.0, 300.0]])
+    np.testing.assert_allclose(shape_fitness(fitness, True), [0.0, -0.25, 0.25])  # mean of (-.5,.5), (0,-.5), (.5,0)
+    np.testing.assert_allclose(shape_fitness(fitness, False), [0.5, -0.5, 0.0])  # rank of 250.5, 51, 151.5
+    np.testing.assert_allclose(shape_fitness(np.array([[np.nan, 9.0], [1.0, 1.0]]), False), [-0.5, 0.5])
+
+
+def test_signal_by_hand():
+    # Losses differ by 2 with a residual of ±1: two-way, the task effect (10) is removed.
+    fitness = np.array([[0.0, 12.0], [4.0, 12.0]])
+    # Row means 6 and 8, column means 2 and 12, grand mean 7: residuals ∓1, mean square 4 / 1.
+    # Mean square between rows 2 * ((6-7)^2 + (8-7)^2) / 1 = 4, so the component is (4 - 4) / 2 = 0.
+    np.testing.assert_allclose(signal(fitness, True), (0.0, 4.0))
+    # One-way: within rows 2 * 6^2 + 2 * 4^2 = 104 with 2 degrees; negative estimate reported as zero.
+    np.testing.assert_allclose(signal(fitness, False), (0.0, 52.0))
+    clear = np.array([[0.0, 10.0], [4.0, 12.0]])  # row means 5, 8; residuals ∓0.5; MSB 2 * 4.5 = 9, MSE 1
+    np.testing.assert_allclose(signal(clear, True), (4.0, 1.0))
+
+
+def test_signal_without_anything_to_compare_is_nan():
+    assert np.isnan(signal(np.ones((4, 1)), True)).all()
+    assert np.isnan(signal(np.array([[1.0, 2.0], [np.nan, 2.0]]), True)).all()
+    whole = np.array([[0.0, 10.0], [4.0, 12.0]])
+    assert signal(np.vstack([whole, [np.nan, 0.0]]), True) == signal(whole, True)
+
+
+@pytest.mark.parametrize("common", [True, False])
+def test_signal_recovers_simulated_components(rng, common):
+    # 4000 losses x 4 tasks, variance 4 between losses, 9 residual: estimates within 10 % (about 3 standard errors).
+    loss, task = rng.normal(0, 2, (4000, 1)), rng.normal(0, 50, (1, 4)) * common
+    between, residual = signal(loss + task + rng.normal(0, 3, (4000, 4)), common)
+    np.testing.assert_allclose([between, residual], [4.0, 9.0], rtol=0.1)
+
+
+def test_step_size_is_what_optax_applies():
+    # With beta1 = beta2 = 0 (nearly) Adam moves every component by exactly the step size.
+    settings = replace(BASE, step_size=0.1, step_size_end=0.02, step_size_epochs=4, second_moment=1e-12)
+    strategy = Strategy(settings, PHI)
+    for epoch, expected in enumerate([0.1, 0.08, 0.06, 0.04, 0.02, 0.02, 0.02]):
+        before, population = strategy.phi, strategy.ask(jax.random.key(epoch))
+        strategy.tell(population, centred_ranks(population @ np.ones(D)))
+        np.testing.assert_allclose(np.abs(strategy.phi - before), expected, rtol=1e-3)
+        np.testing.assert_allclose(step_size(settings, epoch), expected)
+
+
+def test_guidance_falls_from_one_to_exactly_zero():
+    guidance = GuidanceSettings(learner="ppo", epochs=4)
+    assert [guidance.alpha(epoch) for epoch in range(6)] == [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]
+    assert GuidanceSettings(learner="none").alpha(0) == 0.0
+
+
+def test_restored_state_continues_bit_for_bit(rng):
+    settings = replace(BASE, step_size_end=0.001, step_size_epochs=3, l2=0.01, momentum=0.5)
+    whole, shaped = Strategy(settings, PHI), [centred_ranks(rng.normal(size=V)) for _ in range(4)]
+    for epoch in range(2):
+        whole.tell(whole.ask(jax.random.key(epoch)), shaped[epoch])
+    resumed = Strategy(settings, jnp.zeros(D))
+    resumed.restore(whole.state())
+    for epoch in (2, 3):
+        populations = [it.ask(jax.random.key(epoch)) for it in (whole, resumed)]
+        np.testing.assert_array_equal(*populations)
+        for it in (whole, resumed):
+            it.tell(populations[0], shaped[epoch])
+        np.testing.assert_array_equal(whole.phi, resumed.phi)
+
+
+def test_restore_refuses_another_size():
+    with pytest.raises(ValueError, match="shape"):
+        Strategy(BASE, jnp.zeros(D + 1)).restore(Strategy(BASE, PHI).state())
+
+
+@pytest.mark.parametrize("antithetic", [True, False])
+def test_odd_population_is_refused_in_a_sentence(antithetic):
+    with pytest.raises(BadInput, match="must be even"):
+        EvolutionSettings(noise_vectors=3, lifetimes=3, shard=3, antithetic=antithetic)

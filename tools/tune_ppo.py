@@ -1,0 +1,82 @@
+"""Search PPO's settings for a family on training tasks, and append what was tried to docs/ppo_search.jsonl.
+
+    .venv/bin/python tools/tune_ppo.py point-goal            the search behind presets.TUNED_PPO
+    .venv/bin/python tools/tune_ppo.py point-goal --quick    two settings, for CI
+
+Held-out tasks are never touched: all lifetimes are of Split.TRAIN.
+"""
+
+import argparse
+import itertools
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from epg.words.runtime import use_single_thread
+
+use_single_thread()
+
+import numpy as np  # noqa: E402
+
+from epg.lifetime.learner import hand_made  # noqa: E402
+from epg.methods.evaluation import ranked_worst, record  # noqa: E402
+from epg.parts.families import load_family  # noqa: E402
+from epg.people import presets  # noqa: E402
+from epg.words.keys import Split  # noqa: E402
+
+GRID = {
+    "steps_per_update": (32, 64, 128, 256),
+    "passes": (4, 10, 20),
+    "learning_rate": (1e-3, 3e-3),
+    "entropy_weight": (0.0, 0.01),
+}
+QUICK = {"steps_per_update": (64,), "passes": (4,), "learning_rate": (1e-3, 3e-3), "entropy_weight": (0.0,)}
+
+
+def search(family: str, grid: dict[str, tuple], tasks: int, log_stds: tuple[float, ...]) -> list[dict]:
+    """Return every setting with the mean return and its standard error over training tasks, best first."""
+    tried, base, tuned = [], presets.preset(family, "laptop"), dict(presets.TUNED_PPO)
+    for values in itertools.product(*grid.values()):
+        opponent = replace(presets.Opponent(), **dict(zip(grid, values, strict=True)))
+        presets.TUNED_PPO[family] = opponent
+        for log_std in log_stds or (base.policy.log_std,):
+            settings = replace(base, policy=replace(base.policy, log_std=log_std))
+            settings = presets.opponent(settings, family)
+            learner = hand_made("ppo", settings, load_family(family).spaces)
+            phi = np.zeros(0, np.float32)
+            result = record(settings, learner, family, tasks, 1, phi, ("ppo", "PPO"), Split.TRAIN)
+            final = ranked_worst(result.final)
+            tried.append(
+                {
+                    "family": family,
+                    "steps": settings.lifetime.steps,
+                    "log_std": log_std,
+                    **asdict(opponent),
+                    "tasks": tasks,
+                    "mean": round(float(final.mean()), 3),
+                    "error": round(float(final.std(ddof=1) / len(final) ** 0.5), 3),
+                }
+            )
+            print(json.dumps(tried[-1]), flush=True)
+    presets.TUNED_PPO.clear()
+    presets.TUNED_PPO.update(tuned)
+    return sorted(tried, key=lambda one: -one["mean"])
+
+
+def main() -> None:
+    """Search and append to the record."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("family")
+    parser.add_argument("--tasks", type=int, default=64)
+    parser.add_argument("--log-std", type=float, nargs="*", default=())
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--record", type=Path, default=Path("docs/ppo_search.jsonl"))
+    arguments = parser.parse_args()
+    found = search(arguments.family, QUICK if arguments.quick else GRID, arguments.tasks, arguments.log_std)
+    with arguments.record.open("a") as file:
+        file.writelines(json.dumps(one) + "\n" for one in found)
+    print("best:", json.dumps(found[0]))
+
+
+if __name__ == "__main__":
+    main()
