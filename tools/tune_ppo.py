@@ -25,7 +25,7 @@ from epg.people import presets  # noqa: E402
 from epg.words.keys import Split  # noqa: E402
 
 GRID = {
-    "steps_per_update": (32, 64, 128, 256),
+    "steps_per_update": (64, 128, 256),
     "passes": (4, 10, 20),
     "learning_rate": (1e-3, 3e-3),
     "entropy_weight": (0.0, 0.01),

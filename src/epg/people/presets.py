@@ -37,10 +37,10 @@ LAPTOP: dict[str, Settings] = {
     ),
     "point-reach": Settings(
         family="point-reach",
-        policy=PolicySettings(log_std=-1.0),
+        policy=PolicySettings(log_std=-0.5),
         lifetime=LifetimeSettings(updates=32, learning_rate=5e-3, scoring_episodes=8),
         evolution=EvolutionSettings(
-            epochs=80, lifetimes=128, step_size=0.02, step_size_end=0.005, step_size_epochs=80, momentum=0.9
+            epochs=100, lifetimes=128, step_size=0.02, step_size_end=0.005, step_size_epochs=100, momentum=0.9
         ),
     ),
 }

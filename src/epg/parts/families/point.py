@@ -87,7 +87,7 @@ Task features (2): the goal.
 
 
 MAX_ROTATION = jnp.pi / 3
-REACH_THRUST = 3.0  # acceleration at action 1 and gain 1
+REACH_THRUST = 1.0  # acceleration at action 1 and gain 1
 
 
 class ReachTask(NamedTuple):
@@ -145,7 +145,7 @@ POINT_REACH = JaxFamily(
     specification="""A point mass that must reach a goal it sees, with actuators rotated and scaled unseen.
 
 Observation (4): goal - position x, y; velocity x, y. Action (2): clipped to [-1, 1], rotated by the task's
-angle, times 3 x gain. Reward: 1 - distance to the goal, each step; not an input of the loss. Episodes: 32
+angle, times the gain. Reward: 1 - distance to the goal, each step; not an input of the loss. Episodes: 32
 steps from rest near the origin, goal at distance 1 in a uniform direction drawn anew for each episode.
 Task: rotation U(-60, 60) degrees, gain log-uniform in [0.5, 2]. Task features (3): cos, sin, gain.
 """,
