@@ -42,9 +42,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> evolution.Evolved:
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3])
-def test_the_number_of_processes_changes_nothing(
-    processes: int, reference: evolution.Evolved, tmp_path: Path
-) -> None:
+def test_the_number_of_processes_changes_nothing(processes: int, reference: evolution.Evolved, tmp_path: Path) -> None:
     settings = smoke(epochs=6)
     evolved = evolve_run(create_run(settings, tmp_path / "run"), settings, "local", processes)
     assert evolved.loss_sha256 == reference.loss_sha256
@@ -57,9 +55,7 @@ def test_another_seed_gives_another_loss(reference: evolution.Evolved, tmp_path:
     assert evolved.loss_sha256 != reference.loss_sha256
 
 
-def test_killed_at_random_moments_and_resumed_gives_the_same_loss(
-    reference: evolution.Evolved, tmp_path: Path
-) -> None:
+def test_killed_at_random_moments_and_resumed_gives_the_same_loss(reference: evolution.Evolved, tmp_path: Path) -> None:
     """Kill -9 the driver or one of its workers at least five times, at moments drawn anew each time."""
     run, draw = tmp_path / "run", random.Random(time.time_ns())
     command = [sys.executable, "-m", "epg", "evolve", FAMILY, "--preset", "smoke", "--run", str(run)]
@@ -126,9 +122,7 @@ def test_a_longer_run_goes_on_from_a_shorter_one(reference: evolution.Evolved, t
         evolution.extend(run, settings, smoke(epochs=6, sigma=0.5))
 
 
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
-    reference: evolution.Evolved, tmp_path: Path
-) -> None:
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(reference: evolution.Evolved, tmp_path: Path) -> None:
     short = smoke(epochs=3)
     run = create_run(short, tmp_path / "run")
     evolve_run(run, short, "inline")

@@ -242,7 +242,9 @@ def _carry_products(key: Key, loss: Loss, settings: LossSettings, spaces: Spaces
     first = jnp.zeros((loss.kernels[0].shape[1], pairs))
     first = first.at[traces, :known].set(jnp.eye(spaces.action, known)).at[states, known:].set(mixes)
     # Divided by roots, not by lengths: weights far below sigma would drown in the noise of evolution.
-    kernels = [jnp.zeros_like(loss.kernels[0]).at[:, :, : 2 * pairs].set(_both_signs(first)) / settings.kernels[0] ** 0.5]
+    kernels = [
+        jnp.zeros_like(loss.kernels[0]).at[:, :, : 2 * pairs].set(_both_signs(first)) / settings.kernels[0] ** 0.5
+    ]
     for kernel, length in zip(loss.kernels[1:], settings.kernels[1:], strict=True):
         passing = jnp.zeros_like(kernel).at[:, : 2 * pairs, : 2 * pairs].set(_pass_on(pairs))
         kernels.append(passing / length**0.5)

@@ -26,3 +26,5 @@ def load_family(name: str) -> Any:
         raise BadInput(f"family {name!r}: no module named {error.name!r} can be imported.") from None
     except AttributeError:
         raise BadInput(f"family {name!r}: module {module!r} has no {attribute!r}.") from None
+    except Exception as error:  # whatever a user's module raises when imported
+        raise BadInput(f"family {name!r}: importing {module!r} raised {type(error).__name__}: {error}.") from error

@@ -1,0 +1,78 @@
+"""The command line. A verb is a dataclass of its arguments with a `main`; wrong input ends in one sentence and 2.
+
+Nothing here imports JAX: `epg --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import tyro
+
+from epg.parts.executors.base import ExecutorFailed
+from epg.people.cli.evolve import Evolve, evolve_defaults
+from epg.people.cli.verbs import Baseline, Bench, Check, Compare, Demo, Learn, Losses, Report, Tasks
+from epg.people.progress import console
+from epg.words.errors import BadInput
+from epg.words.settings import require
+
+VERBS: dict[str, type] = {
+    "demo": Demo,
+    "tasks": Tasks,
+    "evolve": Evolve,
+    "learn": Learn,
+    "baseline": Baseline,
+    "compare": Compare,
+    "losses": Losses,
+    "report": Report,
+    "check": Check,
+    "bench": Bench,
+}
+
+
+def _parse(arguments: Sequence[str]) -> Any:
+    if not arguments or arguments[0] not in VERBS:
+        _help(arguments)
+    verb, rest = arguments[0], arguments[1:]
+    default = evolve_defaults(rest) if verb == "evolve" else None
+    if default is None:
+        return tyro.cli(VERBS[verb], args=rest, prog=f"epg {verb}")
+    return tyro.cli(Evolve, args=rest, prog=f"epg {verb}", default=default)
+
+
+def _help(arguments: Sequence[str]) -> None:
+    wanted = not arguments or arguments[0] in ("-h", "--help")
+    if arguments and arguments[0] == "--version":
+        from epg import __version__
+
+        print(f"epg {__version__}")
+        sys.exit(0)
+    require(wanted, f"unknown command {arguments[0]!r}: choose one of {', '.join(VERBS)}." if arguments else "")
+    print("usage: epg COMMAND [OPTIONS]\n\nEvolve a loss function; train policies with it.\n\ncommands:")
+    for name, verb in VERBS.items():
+        print(f"  {name:<10}{(verb.__doc__ or '').splitlines()[0]}")
+    print("\n`epg COMMAND --help` lists the options of a command.")
+    sys.exit(0)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line."""
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # where a user's module:attribute is
+    try:
+        _parse(list(sys.argv[1:] if arguments is None else arguments)).main()
+    except BadInput as error:
+        console().print(f"epg: {error}", markup=False, soft_wrap=True)
+        sys.exit(2)
+    except ExecutorFailed as error:
+        console().print(f"epg: {error}", markup=False, soft_wrap=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        console().print("\nepg: stopped.")
+        sys.exit(130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
