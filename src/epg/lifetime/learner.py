@@ -134,7 +134,7 @@ class Ppo:
             error = jnp.mean((self.value(it.extra, observation) - target[batch]) ** 2)
             return surrogate + self.settings.value_weight * error
 
-        return jax.grad(total)(trained)
+        return _apart(control, jax.grad(total), trained)
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class Reinforce:
             new = distribution(it.policy, observation, self.policy.activation)
             return objectives.reinforce_loss(new, action, prepared[batch], self.settings)
 
-        return jax.grad(total)(trained)
+        return _apart(control, jax.grad(total), trained)
 
 
 @dataclass(frozen=True)
@@ -187,31 +187,38 @@ class Guided:
     ) -> Trained:
         """Return the weighted sum of both gradients.
 
-        Each is computed only where its weight is not zero, in a branch of its own: alpha = 1 is the guide
-        alone bit for bit, and alpha = 0 costs nothing for it. Alpha is shared by a shard, so the branch is
-        a real one under vmap.
+        Each limit is a branch of its own: alpha = 1 is the guide alone bit for bit, whatever phi holds, and
+        alpha = 0 costs nothing for it. Alpha is shared by a shard, so the branch is a real one under vmap.
         """
-        theta, (memory, extra) = trained.policy, trained.extra
-        weight = 1.0 - control.alpha if self.mode == "blend" else jnp.ones(())
-        mine = _weighted(
-            weight, Trained(theta, memory), lambda it: self.learned.gradient(it, experience, None, batch, control)
-        )
-        hand = _weighted(
-            control.alpha,
-            Trained(theta, extra),
-            lambda it: self.guide.gradient(it, experience, prepared, batch, control),
-        )
-        return Trained(jax.tree.map(jnp.add, mine.policy, hand.policy), (mine.extra, hand.extra))
+
+        def mine(it: Trained) -> Trained:
+            slope = self.learned.gradient(Trained(it.policy, it.extra[0]), experience, None, batch, control)
+            return Trained(slope.policy, (slope.extra, _zeros(it.extra[1])))
+
+        def hand(it: Trained) -> Trained:
+            slope = self.guide.gradient(Trained(it.policy, it.extra[1]), experience, prepared, batch, control)
+            return Trained(slope.policy, (_zeros(it.extra[0]), slope.extra))
+
+        def both(it: Trained) -> Trained:
+            weight = 1.0 - control.alpha if self.mode == "blend" else 1.0
+            return jax.tree.map(lambda a, b: weight * a + control.alpha * b, mine(it), hand(it))
+
+        alone = (control.alpha == 1.0) & (self.mode == "blend")
+        case = jnp.where(control.alpha == 0.0, 0, jnp.where(alone, 1, 2))
+        return jax.lax.switch(case, (mine, hand, both), trained)
 
 
-def _weighted(weight: Array, at: Trained, gradient: Callable[[Trained], Trained]) -> Trained:
-    def some(it: Trained) -> Trained:
-        return jax.tree.map(lambda leaf: weight * leaf, gradient(it))
+def _apart(control: Control, gradient: Callable[[Trained], Trained], at: Trained) -> Trained:
+    """Compute a gradient in a branch of its own, always taken.
 
-    def none(it: Trained) -> Trained:
-        return jax.tree.map(jnp.zeros_like, it)
+    Fused with Adam, its last bits would depend on what else the program holds: alone, and as a guide at alpha = 1,
+    a hand-made learner would differ by rounding.
+    """
+    return jax.lax.cond(control.alpha <= 1.0, gradient, _zeros, at)
 
-    return jax.lax.cond(weight > 0, some, none, at)
+
+def _zeros(tree: Any) -> Any:
+    return jax.tree.map(jnp.zeros_like, tree)
 
 
 HAND_MADE: dict[str, Callable[[Settings, Spaces], Ppo | Reinforce]] = {

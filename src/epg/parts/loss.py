@@ -20,7 +20,7 @@ from epg.words.records import Experience, Trained
 from epg.words.settings import LossSettings, Spaces, require
 
 SLOPE = 0.2  # of the leaky ReLU
-LOG_STD_PULL = 0.01  # output weight of the unit that shrinks the log-std
+LOG_STD_PULL = 0.05  # output weight of the unit that shrinks the log-std
 
 
 class Loss(eqx.Module):
@@ -212,16 +212,18 @@ def _aim_at_targets(key: Key, loss: Loss, settings: LossSettings, spaces: Spaces
         first = loss.head.shape[0] - settings.context + 2 * known
         gain = settings.init_gain / (2.0 * (1.0 + SLOPE))  # undoes the context's leaky ReLU and its factor 2
         target = target.at[first, known].add(gain).at[first + 1, known].add(-gain)
-    own = jnp.zeros_like(target).at[columns["policy"]].set(jnp.eye(pairs))
-    z = own - target.at[columns["policy"]].set(0.0)
+    target = target.at[columns["policy"]].set(0.0)
+    if not spaces.discrete:  # a target that moved with the log-std would pull it either way
+        log_std = slice(width + constants["log_std"].start, width + constants["log_std"].stop)
+        target = target.at[log_std].set(0.0)
+    z = jnp.zeros_like(target).at[columns["policy"]].set(jnp.eye(pairs)) - target
     bias = jnp.full(pairs, -1.0 / spaces.action if spaces.discrete else 0.0)
     even, odd = 2 * jnp.arange(pairs), 2 * jnp.arange(pairs) + 1
     head = loss.head.at[:, even].set(z).at[:, odd].set(-z)
     head_bias = loss.head_bias.at[even].set(bias).at[odd].set(-bias)
     output = jnp.zeros_like(loss.output).at[: 2 * pairs].set(1.0)
     if not spaces.discrete:
-        log_std = constants["log_std"]
-        unit = jnp.zeros(head.shape[0]).at[width + log_std.start : width + log_std.stop].set(1.0)
+        unit = jnp.zeros(head.shape[0]).at[log_std].set(1.0)
         head, output = head.at[:, 2 * pairs].set(unit), output.at[2 * pairs].set(LOG_STD_PULL)
     return eqx.tree_at(lambda it: (it.head, it.head_bias, it.output), loss, (head, head_bias, output))
 

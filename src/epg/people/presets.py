@@ -105,7 +105,9 @@ class Opponent:
     entropy_weight: float = 0.0
 
 
-TUNED_PPO: dict[str, Opponent] = {}
+TUNED_PPO: dict[str, Opponent] = {
+    "point-goal": Opponent(steps_per_update=128, passes=10, learning_rate=3e-3, entropy_weight=0.01),
+}
 """The best of a recorded search on training tasks, per family (tools/tune_ppo.py, docs/lab.md)."""
 
 
