@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from epg.parts.store import check_vacant
 from epg.people import api
 from epg.people.progress import console, evolve_with_bar, waiting
 from epg.people.table import show_table
@@ -19,6 +20,8 @@ TASKS = 20
 
 def demo(root: Path) -> list[dict[str, Any]]:
     """Evolve a loss per family with its laptop preset, then compare it with tuned PPO on held-out tasks."""
+    for family in FAMILIES:
+        check_vacant(root / family)
     began, results = time.perf_counter(), []
     for family, why in FAMILIES.items():
         console().print(f"\n[bold]{family}[/]: {why}")

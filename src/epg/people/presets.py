@@ -106,7 +106,8 @@ class Opponent:
 
 
 TUNED_PPO: dict[str, Opponent] = {
-    "point-goal": Opponent(steps_per_update=128, passes=10, learning_rate=3e-3, entropy_weight=0.01),
+    "point-goal": Opponent(steps_per_update=128, passes=10, learning_rate=6e-3, entropy_weight=0.01),
+    "point-reach": Opponent(steps_per_update=128, passes=20, learning_rate=5e-4),
 }
 """The best of a recorded search on training tasks, per family (tools/tune_ppo.py, docs/lab.md)."""
 
