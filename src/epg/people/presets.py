@@ -32,8 +32,8 @@ LAPTOP: dict[str, Settings] = {
         family="point-goal",
         policy=PolicySettings(log_std=-0.5),
         loss=LossSettings(reward=True, products=True, init_temporal="correlation", init_gain=1.5),
-        lifetime=LifetimeSettings(updates=32, minibatch=16, learning_rate=4e-3, scoring_episodes=8),
-        evolution=EvolutionSettings(epochs=80, lifetimes=128, step_size=0.005, step_size_end=0.005, momentum=0.9),
+        lifetime=LifetimeSettings(updates=64, minibatch=16, learning_rate=4e-3, scoring_episodes=8),
+        evolution=EvolutionSettings(epochs=50, lifetimes=128, step_size=0.005, step_size_end=0.005, momentum=0.9),
     ),
     "point-reach": Settings(
         family="point-reach",
@@ -106,7 +106,7 @@ class Opponent:
 
 
 TUNED_PPO: dict[str, Opponent] = {
-    "point-goal": Opponent(steps_per_update=128, passes=10, learning_rate=6e-3, entropy_weight=0.01),
+    "point-goal": Opponent(steps_per_update=128, passes=10, learning_rate=6e-3),
     "point-reach": Opponent(steps_per_update=128, passes=20, learning_rate=5e-4),
 }
 """The best of a recorded search on training tasks, per family (tools/tune_ppo.py, docs/lab.md)."""
