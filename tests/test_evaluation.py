@@ -15,6 +15,7 @@ from epg.methods import evaluation
 from epg.methods.evaluation import Learning, ranked_worst, record, table
 from epg.methods.shards import make_plan
 from epg.parts.families import load_family
+from epg.people.losses import load_loss
 from epg.people.presets import opponent, preset
 from epg.words.errors import BadInput
 from epg.words.keys import Split, Stream, lifetime_key, run_key, stream_key
@@ -88,6 +89,18 @@ def test_the_opponent_takes_exactly_as_many_steps(updates: int, size: int):
     theirs = opponent(settings, "point-goal")
     assert theirs.lifetime.steps == settings.lifetime.steps
     assert theirs.lifetime.steps_per_update == size
+
+
+@pytest.mark.parametrize("name", ["point-goal", "point-reach"])
+def test_shipped_losses_fit_the_families_they_are_named_after(name: str):
+    artefact = load_loss(name)
+    learned = Learned(
+        evaluation.settings_of(artefact).loss, evaluation.settings_of(artefact).policy, load_family(name).spaces
+    )
+    assert artefact.manifest["family"] == name
+    assert artefact.manifest["family_version"] == load_family(name).version
+    assert learned.dimension == len(artefact.phi)
+    assert evaluation.settings_of(artefact) == preset(name, "laptop")  # `make demo` makes them anew, bit for bit
 
 
 def test_settings_of_another_length_keep_the_rest():

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from epg import __version__
 from epg.lifetime.learner import Learned
 from epg.methods.shards import find_family
 from epg.parts.executors import EXECUTORS, make_executor
@@ -113,6 +114,7 @@ def create_run(settings: Settings, path: Path) -> Run:
         {
             "format": RUN_FORMAT,
             "kind": "evolve",
+            "epg": __version__,
             "family": settings.family,
             "family_version": family.version,
             "settings": to_dict(settings),

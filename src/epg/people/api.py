@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from epg import __version__
 from epg.parts.artefact import LossArtefact
 from epg.parts.files import encode_tensors, write_atomic, write_json
 from epg.parts.store import Run, check_vacant
@@ -165,7 +166,8 @@ def _save(
 
     result = table(learnings, family, seed)
     path = Path(run or new_run_path(f"{result['kind']}-{family}"))
-    opened = Run.create(path, {"format": 1, "kind": result["kind"], "family": family, **config})
+    about = {"format": 1, "kind": result["kind"], "epg": __version__, "family": family}
+    opened = Run.create(path, {**about, **config})
     write_atomic(path / "curves.safetensors", encode_tensors(curves(learnings), {}))
     write_json(path / "results.json", result)
     write_report(opened.path)

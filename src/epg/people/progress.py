@@ -30,21 +30,21 @@ def evolution_bar(family: str, done: int, epochs: int) -> Iterator[Callable[[Epo
     """Show epoch, fitness, signal, steps per second and the time that is left."""
     columns = (
         TextColumn("[bold]{task.description}"),
-        BarColumn(),
+        BarColumn(bar_width=10),
         MofNCompleteColumn(),
         TextColumn("{task.fields[status]}"),
         TimeRemainingColumn(),
     )
     smooth = math.nan
     with Progress(*columns, console=console()) as progress:
-        task = progress.add_task(f"evolve {family}", total=epochs, completed=done, status="compiling")
+        task = progress.add_task(family, total=epochs, completed=done, status="compiling")
 
         def show(epoch: Epoch) -> None:
             nonlocal smooth
             new = epoch.fitness_mean
             smooth = new if math.isnan(smooth) else smooth + SMOOTHING * (new - smooth)
             rate = epoch.env_steps / max(epoch.seconds, 1e-9)
-            status = f"fitness {smooth:8.2f}  best {epoch.fitness_best:8.2f}  {rate:9,.0f} steps/s"
+            status = f"fitness {smooth:.2f}  best {epoch.fitness_best:.2f}  {rate / 1e3:.0f}k steps/s"
             if epoch.nonfinite:
                 status += f"  [red]{epoch.nonfinite} non-finite"
             progress.update(task, completed=epoch.epoch + 1, status=status)
