@@ -31,9 +31,11 @@ LAPTOP: dict[str, Settings] = {
     "point-goal": Settings(
         family="point-goal",
         policy=PolicySettings(log_std=-0.5),
-        loss=LossSettings(reward=True, products=True, init_temporal="correlation", init_gain=1.5),
+        loss=LossSettings(reward=True, products=True, init_temporal="correlation"),
         lifetime=LifetimeSettings(updates=64, minibatch=16, learning_rate=4e-3, scoring_episodes=8),
-        evolution=EvolutionSettings(epochs=50, lifetimes=128, step_size=0.005, step_size_end=0.005, momentum=0.9),
+        evolution=EvolutionSettings(
+            epochs=50, lifetimes=128, step_size=0.03, step_size_end=0.01, step_size_epochs=50, momentum=0.9
+        ),
     ),
     "point-reach": Settings(
         family="point-reach",

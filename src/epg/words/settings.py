@@ -100,7 +100,7 @@ class LossSettings:
     """Deviation of the target action's initial weights on the context (target-action only)."""
     init_temporal: Literal["plain", "correlation"] = "plain"
     """Initial temporal part: plain random, or one that carries the window's mean of the products (needs them)."""
-    init_gain: float = 1.0
+    init_gain: float = 0.0
     """Initial weight of the target action on the reward's correlation with past actions (correlation only)."""
 
     def __post_init__(self) -> None:
