@@ -276,7 +276,7 @@ def test_tasks_are_the_keys_own_or_stand_evenly_on_the_orbit(split, balanced):
 def test_fitness_is_the_chosen_objective():
     nan = np.nan
     returns = jnp.array([[[1.0, nan], [2.0, 4.0], [nan, 9.0]], [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]])  # [2, 3, 2]
-    outcome = Outcome(jnp.array([7.0, nan]), returns, None, jnp.array([0, 1]), None, None)
+    outcome = Outcome(jnp.array([7.0, nan]), returns, None, jnp.array([0, 1]), None, None, None, None)
     for objective, expected in (("final", 7.0), ("lifetime", 16.0 / 4), ("last", 15.0 / 3)):
         evolution = EvolutionSettings(objective=objective, objective_updates=2)
         np.testing.assert_allclose(fitness_of(outcome, evolution), [expected, nan])

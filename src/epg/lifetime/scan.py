@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from epg.lifetime.learner import Control
-from epg.lifetime.update import Plan, Student, start, update
+from epg.lifetime.update import Log, Plan, Student, outcome, start, update
 from epg.parts import normaliser as norm
 from epg.parts.families.base import JaxFamily, Task
 from epg.parts.policy import distribution, draw_noise
@@ -44,15 +44,8 @@ def run_lifetime(plan: Plan, family: JaxFamily, task: Task, control: Control, ke
     carry = (start(plan, key), Scene(first, jnp.zeros((), jnp.int32), jnp.zeros(())))
     (student, _), (ended, kl) = jax.lax.scan(one_update, carry, jnp.arange(plan.lifetime.updates))
     returns = score(plan, family, task, student, stream_key(key, Stream.SCORE))
-    sound = (student.nonfinite == 0) & jnp.all(jnp.isfinite(returns))
-    return Outcome(
-        final_return=jnp.where(sound, jnp.mean(returns), jnp.nan),
-        episode_return=ended,
-        kl=kl,
-        nonfinite=student.nonfinite + jnp.where(jnp.all(jnp.isfinite(returns)), 0, 1),
-        policy=student.trained.policy,
-        normaliser=student.normaliser,
-    )
+    steps = plan.lifetime.steps + plan.lifetime.scoring_episodes * family.horizon
+    return outcome(student, Log(ended, kl, returns, jnp.zeros((), jnp.int32), jnp.full((), steps, jnp.int32)))
 
 
 def _act(plan: Plan, student: Student, observation: Array, noise: Array) -> Array:

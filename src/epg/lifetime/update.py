@@ -14,7 +14,7 @@ from epg.parts.normaliser import Normaliser, init_normaliser
 from epg.parts.policy import Categorical, Gaussian, distribution, init_policy
 from epg.parts.window import empty_window, learn_statistics, push, view
 from epg.words.keys import Key, Stream, stream_key
-from epg.words.records import Experience, Rollout, Trained, Window
+from epg.words.records import Experience, Outcome, Rollout, Trained, Window
 from epg.words.settings import LifetimeSettings, PolicySettings, Spaces
 
 ADAM = {"b1": 0.9, "b2": 0.999}
@@ -89,6 +89,33 @@ def update(
             student.nonfinite + jnp.where(sound, 0, 1),
         ),
         report,
+    )
+
+
+class Log(eqx.Module):
+    """What a driver writes down of a lifetime."""
+
+    ended: Array  # [updates, M] return of the episode that ended at this step, NaN where none did
+    kl: Array  # [updates]
+    returns: Array  # [episodes] of the scoring trajectories
+    exploded: Array  # episodes that the simulator ended because it failed
+    env_steps: Array  # steps simulated, scoring included
+
+
+def outcome(student: Student, log: Log) -> Outcome:
+    """Close a lifetime."""
+    returns = log.returns
+    scored = jnp.all(jnp.isfinite(returns))
+    sound = (student.nonfinite == 0) & scored
+    return Outcome(
+        final_return=jnp.where(sound, jnp.mean(returns), jnp.nan),
+        episode_return=log.ended,
+        kl=log.kl,
+        nonfinite=student.nonfinite + jnp.where(scored, 0, 1),
+        exploded=log.exploded,
+        env_steps=log.env_steps,
+        policy=student.trained.policy,
+        normaliser=student.normaliser,
     )
 
 

@@ -59,8 +59,10 @@ class Epoch:
     """Length of phi after the epoch."""
     nonfinite: int
     """Lifetimes in which a non-finite number appeared: ranked worst."""
+    exploded: int
+    """Episodes that ended because the physics failed."""
     env_steps: int
-    """Environment steps of this epoch, scoring included."""
+    """Environment steps simulated in this epoch, scoring included."""
     seconds: float
     """Wall-clock time of this epoch."""
 
@@ -199,11 +201,13 @@ class Evolution:
     def tell(self, population: np.ndarray, results: list[dict[str, np.ndarray]], seconds: float) -> Epoch:
         """Close an epoch: rank, move phi, and say what happened."""
         evolution, epoch = self.settings.evolution, self.next_epoch
-        fitness = np.concatenate([result["fitness"] for result in results])
-        nonfinite = np.concatenate([result["nonfinite"] for result in results])
+        fitness, nonfinite, exploded, env_steps = (
+            np.concatenate([result[name] for result in results])
+            for name in ("fitness", "nonfinite", "exploded", "env_steps")
+        )
         table = fitness.reshape(evolution.noise_vectors, evolution.tasks)
         self.strategy.tell(population, shape_fitness(table, evolution.common_tasks))
-        self.next_epoch, self.env_steps = epoch + 1, self.env_steps + self.steps_per_epoch
+        self.next_epoch, self.env_steps = epoch + 1, self.env_steps + int(env_steps.sum())
         between, residual = signal(table, evolution.common_tasks)
         means = table.mean(axis=1)[np.isfinite(table).all(axis=1)]
         mean, std, best, worst = (
@@ -223,15 +227,10 @@ class Evolution:
             step_size=step_size(evolution, epoch),
             phi_norm=float(np.linalg.norm(self.strategy.phi)),
             nonfinite=int((nonfinite > 0).sum()),
-            env_steps=self.steps_per_epoch,
+            exploded=int(exploded.sum()),
+            env_steps=int(env_steps.sum()),
             seconds=seconds,
         )
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Environment steps of an epoch: training plus scoring at full length."""
-        scoring = self.settings.lifetime.scoring_episodes * self.family.horizon
-        return self.settings.evolution.lifetimes * (self.settings.lifetime.steps + scoring)
 
     def save(self, run: Run) -> Evolved:
         """Save the loss to use."""

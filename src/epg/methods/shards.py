@@ -8,53 +8,63 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from epg.lifetime.host import HostDriver
 from epg.lifetime.learner import Control, Learner, evolved
 from epg.lifetime.scan import run_lifetime
 from epg.lifetime.update import Plan
 from epg.parts.families import load_family
-from epg.parts.families.base import JaxFamily, Task
+from epg.parts.families.base import Family, HostFamily, JaxFamily, Task
 from epg.words.keys import Key, Split, Stream, lifetime_key, stream_key
 from epg.words.records import Outcome
+from epg.words.runtime import COMPILER
 from epg.words.settings import EvolutionSettings, Settings, from_dict, require
-
-# Level 1 compiles a lifetime in half the time of the default and runs as fast; one thread keeps the bits
-# the same in every process and leaves the other cores to other shards.
-COMPILER = {"xla_backend_optimization_level": 1, "xla_cpu_multi_thread_eigen": False}
 
 Batch = Callable[[Array, Array, Array, Array], Outcome]
 
 
-def batch_of_lifetimes(plan: Plan, family: JaxFamily, seed: int, split: Split, balanced: int = 0) -> Batch:
+def batch_of_lifetimes(plan: Plan, family: Family, seed: int, split: Split, balanced: int = 0) -> Batch:
     """Compile `(phi [S, D], task [S], epoch, alpha) -> Outcome [S, ...]`.
 
     With `balanced` above zero, the first `balanced` tasks of an epoch are one task, moved evenly over the
     family's orbit; each is still distributed as any other task.
     """
 
-    def sample(index: Array, epoch: Array, key: Key) -> Task:
+    def prepare(index: Array, epoch: Array) -> tuple[Task, Key]:
+        key = lifetime_key(seed, split, epoch, index)
         if not balanced or family.orbit is None:
-            return family.sample(stream_key(key, Stream.TASK))
+            return family.sample(stream_key(key, Stream.TASK)), key
         first = family.sample(stream_key(lifetime_key(seed, split, epoch, 0), Stream.TASK))
-        return family.orbit(first, index / balanced)
+        return family.orbit(first, index / balanced), key
+
+    if isinstance(family, HostFamily):
+        driver = HostDriver(plan, family)
+        prepare_all = jax.jit(jax.vmap(prepare, (0, None)), compiler_options=COMPILER)
+
+        def run(phi: Array, index: Array, epoch: Array, alpha: Array) -> Outcome:
+            tasks, keys = prepare_all(index, epoch)
+            return driver.run(keys, tasks, Control(phi, alpha))
+
+        return run
+    assert isinstance(family, JaxFamily)
 
     def one(phi: Array, index: Array, epoch: Array, alpha: Array) -> Outcome:
-        key = lifetime_key(seed, split, epoch, index)
-        return run_lifetime(plan, family, sample(index, epoch, key), Control(phi, alpha), key)
+        task, key = prepare(index, epoch)
+        return run_lifetime(plan, family, task, Control(phi, alpha), key)
 
     return jax.jit(jax.vmap(one, (0, 0, None, None)), compiler_options=COMPILER)
 
 
-def find_family(name: str) -> JaxFamily:
+def find_family(name: str) -> Family:
     """Load the family of this name, refusing what is no family."""
     family = load_family(name)
     require(
-        isinstance(family, JaxFamily),
-        f"{name!r} is a {type(family).__name__}, not a family: name the module:attribute of a JaxFamily.",
+        isinstance(family, JaxFamily | HostFamily),
+        f"{name!r} is a {type(family).__name__}, not a family: name the module:attribute of one (epg.JaxFamily, ...).",
     )
     return family
 
 
-def make_plan(settings: Settings, learner: Learner, family: JaxFamily) -> Plan:
+def make_plan(settings: Settings, learner: Learner, family: Family) -> Plan:
     """Gather what a lifetime's program depends on."""
     return Plan(learner, settings.lifetime, settings.policy, family.spaces, settings.loss.window)
 
@@ -87,9 +97,7 @@ def build(config: dict[str, Any]) -> Callable[[dict[str, np.ndarray]], dict[str,
             jnp.asarray(request["epoch"]),
             jnp.asarray(request["alpha"]),
         )
-        return {
-            "fitness": np.asarray(fitness_of(outcome, settings.evolution)),
-            "nonfinite": np.asarray(outcome.nonfinite),
-        }
+        counts = {name: np.asarray(getattr(outcome, name)) for name in ("nonfinite", "exploded", "env_steps")}
+        return {"fitness": np.asarray(fitness_of(outcome, settings.evolution)), **counts}
 
     return evaluate

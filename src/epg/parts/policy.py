@@ -20,7 +20,7 @@ LOG_TWO_PI = 1.8378770664093453
 class Mlp(eqx.Module):
     """Weights of a multi-layer perceptron."""
 
-    weights: tuple[Array, ...]  # each [out, in]
+    weights: tuple[Array, ...]  # each [in, out]: their gradients take half the time of [out, in]'s
     biases: tuple[Array, ...]  # each [out]
 
 
@@ -32,12 +32,12 @@ class Policy(eqx.Module):
 
 
 def init_mlp(key: Key, sizes: tuple[int, ...], output_norm: float) -> Mlp:
-    """Draw weights whose rows have norm 1 (`output_norm` in the last layer); biases start at zero."""
+    """Draw weights of norm 1 into each unit (`output_norm` in the last layer); biases start at zero."""
     weights = []
     for index, (size_in, size_out) in enumerate(itertools.pairwise(sizes)):
         row = jax.random.normal(jax.random.fold_in(key, index), (size_out, size_in))
         norm = output_norm if index == len(sizes) - 2 else 1.0
-        weights.append(norm * row / jnp.linalg.norm(row, axis=1, keepdims=True))
+        weights.append((norm * row / jnp.linalg.norm(row, axis=1, keepdims=True)).T)
     return Mlp(tuple(weights), tuple(jnp.zeros(size) for size in sizes[1:]))
 
 
@@ -45,8 +45,8 @@ def apply_mlp(mlp: Mlp, x: Array, activation: str) -> Array:
     """Apply to the last axis of `x`."""
     function = ACTIVATIONS[activation]
     for weight, bias in zip(mlp.weights[:-1], mlp.biases[:-1], strict=True):
-        x = function(x @ weight.T + bias)
-    return x @ mlp.weights[-1].T + mlp.biases[-1]
+        x = function(x @ weight + bias)
+    return x @ mlp.weights[-1] + mlp.biases[-1]
 
 
 def init_policy(key: Key, settings: PolicySettings, spaces: Spaces) -> Policy:

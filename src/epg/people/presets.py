@@ -24,7 +24,7 @@ from epg.words.settings import (
 PresetName = Literal["smoke", "laptop", "paper"]
 PRESETS: tuple[PresetName, ...] = ("smoke", "laptop", "paper")
 
-SEES_REWARD = ("point-goal",)
+SEES_REWARD = ("point-goal", "directional-hopper", "directional-half-cheetah", "goal-ant")
 """Families whose task cannot be found out without the reward."""
 
 LAPTOP: dict[str, Settings] = {
@@ -50,7 +50,7 @@ LAPTOP: dict[str, Settings] = {
 
 
 def _sees(family: str) -> bool:
-    return family in SEES_REWARD
+    return family.partition("@")[0].startswith(SEES_REWARD)
 
 
 def _paper(family: str) -> Settings:

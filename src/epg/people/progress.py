@@ -47,6 +47,8 @@ def evolution_bar(family: str, done: int, epochs: int) -> Iterator[Callable[[Epo
             status = f"fitness {smooth:.2f}  best {epoch.fitness_best:.2f}  {rate / 1e3:.0f}k steps/s"
             if epoch.nonfinite:
                 status += f"  [red]{epoch.nonfinite} non-finite"
+            if epoch.exploded:
+                status += f"  [yellow]{epoch.exploded} exploded"
             progress.update(task, completed=epoch.epoch + 1, status=status)
 
         try:

@@ -56,5 +56,7 @@ class Outcome(eqx.Module):
     episode_return: Array  # [updates, M] return of the episode that ended at this step, NaN where none did
     kl: Array  # [updates] KL between the policies before and after each update
     nonfinite: Array  # updates in which something non-finite appeared
+    exploded: Array  # episodes that the simulator ended because it failed
+    env_steps: Array  # steps simulated, scoring included
     policy: Any  # trained policy parameters
     normaliser: Any  # statistics the policy acts with

@@ -10,12 +10,30 @@ REGISTRY = {
     "point-reach": "epg.parts.families.point:POINT_REACH",
     "random-pendulum": "epg.parts.families.pendulum:RANDOM_PENDULUM",
     "random-cart-pole": "epg.parts.families.cart_pole:RANDOM_CART_POLE",
+    "random-hopper": "epg.parts.families.hopper:RANDOM_HOPPER",
+    "random-walker": "epg.parts.families.walker:RANDOM_WALKER",
+    "random-reacher": "epg.parts.families.reacher:RANDOM_REACHER",
+    "directional-hopper": "epg.parts.families.hopper:DIRECTIONAL_HOPPER",
+    "directional-half-cheetah": "epg.parts.families.half_cheetah:DIRECTIONAL_HALF_CHEETAH",
+    "goal-ant": "epg.parts.families.ant:GOAL_ANT",
+    "goal-ant-right": "epg.parts.families.ant:GOAL_ANT_RIGHT",
+    "goal-ant-left": "epg.parts.families.ant:GOAL_ANT_LEFT",
+    "goal-ant-no-reset": "epg.parts.families.ant:GOAL_ANT_ENDLESS",
 }
 """Name -> where it is, as text: naming a family loads nothing."""
 
 
+REFERENCE = "@reference"
+"""Ending of a MuJoCo family's name that asks for the stock integrator and time step."""
+
+
 def load_family(name: str) -> Any:
-    """Return the family of this name, or the object at `module:attribute`."""
+    """Return the family of this name, or the object at `module:attribute`; `NAME@reference` has stock physics."""
+    if name.endswith(REFERENCE):
+        family = load_family(name.removesuffix(REFERENCE))
+        if not hasattr(family, "reference"):
+            raise BadInput(f"family {name!r}: only MuJoCo families have reference physics, leave {REFERENCE} away.")
+        return family.reference
     place = REGISTRY.get(name, name)
     module, _, attribute = place.partition(":")
     if not attribute or not module or module.startswith("."):

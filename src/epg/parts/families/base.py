@@ -1,10 +1,16 @@
-"""A family written in JAX: a record of pure functions over one task, batched by whoever calls them."""
+"""Families: distributions over tasks. What all of them say of themselves, and the two ways to simulate them.
 
-from collections.abc import Callable
+A `JaxFamily` is simulated inside the compiled lifetime. A `HostFamily` is simulated outside it, in batches
+(MuJoCo, Gymnasium): the compiled part of a step reads what its simulator says.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from epg.words.keys import Key
@@ -19,9 +25,9 @@ def no_features(task: Task) -> Array:
     return jnp.zeros(0)
 
 
-@dataclass(frozen=True)
-class JaxFamily:
-    """A family whose tasks are simulated inside the compiled lifetime."""
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """A distribution over tasks."""
 
     name: str
     """The name users type."""
@@ -35,12 +41,6 @@ class JaxFamily:
     """Steps after which an episode is cut by the time limit."""
     sample: Callable[[Key], Task]
     """Draw a task."""
-    reset: Callable[[Key, Task], State]
-    """Draw the first state of an episode."""
-    observe: Callable[[State, Task], Array]
-    """Return the observation [O]."""
-    step: Callable[[State, Array, Task], tuple[State, Array, Array]]
-    """Apply an action as the policy emitted it (clip it here): next state, reward, terminated."""
     features: Callable[[Task], Array] = no_features
     """Return what a loss may know of the task, [F]."""
     orbit: Callable[[Task, Array], Task] | None = None
@@ -51,3 +51,95 @@ class JaxFamily:
     """
     specification: str = ""
     """Observation, action, reward, episodes and tasks, for `epg tasks NAME`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JaxFamily(Family):
+    """A family whose tasks are simulated inside the compiled lifetime."""
+
+    reset: Callable[[Key, Task], State]
+    """Draw the first state of an episode."""
+    observe: Callable[[State, Task], Array]
+    """Return the observation [O]."""
+    step: Callable[[State, Array, Task], tuple[State, Array, Array]]
+    """Apply an action as the policy emitted it (clip it here): next state, reward, terminated."""
+
+
+class Step(NamedTuple):
+    """One step of a simulator, unbatched."""
+
+    before: Array  # [W] what it said before the action
+    action: Array  # [A] as the policy emitted it, or a whole number
+    after: Array  # [W] what it says now
+    fresh: Array  # [F] where the next episode begins, if this one is over
+    age: Array  # steps since the last reset, this one included
+
+
+class Reading(NamedTuple):
+    """What one step of a simulator means, unbatched."""
+
+    next_observation: Array  # [O] before any reset
+    reward: Array
+    terminated: Array  # bool
+    truncated: Array  # bool, never with terminated
+    exploded: Array  # bool: the simulator failed, which ended the episode
+    restart: Array  # bool: the next step begins at the fresh state
+    raw: Array  # [W] what the simulator says now, after any restart
+
+
+class Simulator(Protocol):
+    """A batch of running tasks outside JAX, one per row."""
+
+    def prepare(self, fresh: np.ndarray) -> np.ndarray:
+        """Add to drawn first states [..., rows, F] what only the simulator knows of them (sensors)."""
+        ...
+
+    def begin(self, fresh: np.ndarray) -> np.ndarray:
+        """Begin an episode in every row and return what is seen, float32 [rows, W]."""
+        ...
+
+    def advance(self, control: np.ndarray, fresh: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
+        """Apply controls [rows, C] and return what is seen, float32 [rows, W], all of it finite.
+
+        Only `rows` move (None: all); what is returned of the others is not looked at. `fresh` is for simulators
+        that go on to the next episode by themselves.
+        """
+        ...
+
+    def repeat(self, times: int) -> "Simulator":
+        """Return a simulator with each of these rows `times` times in a row, none of them begun."""
+        ...
+
+    def restart(self, ended: np.ndarray, fresh: np.ndarray) -> None:
+        """Go on from `fresh` where the mask `ended` says that the reading ended the episode."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostFamily(Family):
+    """A family simulated outside JAX. Its pure functions, unbatched, are compiled into the step around it."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Return W, the length of what its simulator says."""
+
+    @abstractmethod
+    def simulate(self, tasks: Sequence[Task]) -> Simulator:
+        """Build a simulator with one row per task."""
+
+    @abstractmethod
+    def fresh(self, key: Key, task: Task) -> Array:
+        """Draw the first state of an episode, [F]."""
+
+    @abstractmethod
+    def view(self, raw: Array, task: Task) -> Array:
+        """Return the observation [O] in what a simulator says."""
+
+    @abstractmethod
+    def steer(self, raw: Array, action: Array, task: Task) -> Array:
+        """Turn an action as the policy emitted it into the simulator's control, [C]."""
+
+    @abstractmethod
+    def read(self, step: Step, task: Task) -> Reading:
+        """Interpret one step."""

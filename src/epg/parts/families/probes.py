@@ -44,7 +44,17 @@ def _probe(
         return state + 1.0, reward(state, action), state + 1.0 >= horizon if horizon > 1 else jnp.array(True)
 
     spaces = Spaces(observation=1, action=2 if discrete else 1, discrete=discrete)
-    return JaxFamily(name, 1, "probe", spaces, horizon, _nothing, reset, _see, step)
+    return JaxFamily(
+        name=name,
+        version=1,
+        summary="probe",
+        spaces=spaces,
+        horizon=horizon,
+        sample=_nothing,
+        reset=reset,
+        observe=_see,
+        step=step,
+    )
 
 
 VALUE = _probe("probe-value", _zero, lambda s, a: jnp.ones(()))
