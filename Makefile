@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help install demo test test-slow bench lint format clean venv
+.PHONY: help install demo test test-slow test-sb3 bench pictures lint format clean venv
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -20,13 +20,21 @@ demo: $(RUN) ## evolve two losses and compare them with PPO
 	$(BIN)/epg demo
 
 test: lint ## lint, types and every fast test
-	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not slow and not sb3" -n 2 --dist loadfile
 
 test-slow: $(DEV) ## the learning tests that take minutes
 	$(BIN)/python -m pytest -m slow
 
+test-sb3: $(DEV) ## install Stable-Baselines3 (and PyTorch) and train with it
+	$(PIP) torch
+	$(PIP) -e '.[dev,sb3]'
+	$(BIN)/python -m pytest -m sb3 tests/test_sb3.py
+
 bench: $(RUN) ## measure environment steps per second
 	$(BIN)/epg bench
+
+pictures: $(RUN) ## draw the families anew, for docs/families.md
+	EPG=$(BIN)/epg tools/draw_families.sh
 
 lint: $(DEV) ## ruff and mypy, changing nothing
 	$(BIN)/python -m ruff check .

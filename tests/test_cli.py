@@ -485,12 +485,24 @@ def test_tasks_lists_families_and_shows_one() -> None:
     assert "Reward:" in shown.out
 
 
-def test_bench_prints_steps_per_second() -> None:
-    done = call("bench", "--repeats", 1, "--json")
+def test_bench_takes_a_lifetime_apart() -> None:
+    done = call("bench", "random-reacher", "--repeats", 1, "--updates", 1, "--json")
     assert done.code == 0
-    assert done.json["family"] == "point-goal"
+    assert done.json["family"] == "random-reacher"
+    parts = done.json["microseconds_per_step"]
+    assert sum(parts[name] for name in ("act", "physics", "update", "rest")) == pytest.approx(parts["lifetime"])
+    assert done.json["lifetime_steps_per_s"] == pytest.approx(1e6 / parts["lifetime"])
+    assert done.json["time_over_raw"] == pytest.approx(parts["lifetime"] / parts["raw"])
+    assert done.json["rate_over_stock"] == pytest.approx(parts["stock"] / parts["lifetime"])
+    assert 0.5 < done.json["raw_steps_per_s"] / done.json["stock_steps_per_s"]
+    assert done.json["two_process_speedup"] > 0
+
+
+def test_bench_of_a_jax_family_has_no_physics_to_compare_with() -> None:
+    done = call("bench", "point-goal", "--repeats", 1, "--updates", 1, "--json")
+    assert done.code == 0
     assert done.json["lifetime_steps_per_s"] > 0
-    assert set(done.json["rates"]) == {"learned loss", "learned loss guided by PPO"}
+    assert done.json["time_over_raw"] is None
 
 
 def test_version_and_help() -> None:

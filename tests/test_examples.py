@@ -1,4 +1,4 @@
-"""What the documentation shows is what runs: the family of one's own, and each command of its page."""
+"""What the documentation shows is what runs: families of one's own, and each command of their page."""
 
 import re
 import shlex
@@ -14,6 +14,8 @@ from epg.people.cli import main
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "custom_family.md").read_text()
 COMMANDS = [line for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]
+WINDY, OTHERS = COMMANDS[:4], COMMANDS[4:]
+FAMILIES = {"my_family": "WINDY_CART", "my_mujoco_family": "SWINGER", "my_gym_family": "PLANETS"}
 
 
 @pytest.fixture
@@ -27,13 +29,18 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_example_is_short() -> None:
-    assert len((ROOT / "examples" / "my_family.py").read_text().splitlines()) <= 40
+def test_the_examples_are_short_and_all_are_shown() -> None:
+    files = sorted((ROOT / "examples").iterdir())
+    assert {file.stem for file in files if file.suffix == ".py"} == set(FAMILIES)
+    for file in files:
+        if file.is_file():
+            assert len(file.read_text().splitlines()) <= 40
+            assert f"examples/{file.name}" in PAGE
 
 
 def test_the_commands_of_the_page_run(workplace: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert [shlex.split(line)[0] for line in COMMANDS] == ["epg", "epg", "epg", "python"]
-    for line in COMMANDS[:3]:
+    assert [shlex.split(line)[0] for line in WINDY] == ["epg", "epg", "epg", "python"]
+    for line in WINDY[:3]:
         main(shlex.split(line)[1:])
     said = capfd.readouterr().err
     assert said.count("ok  ") >= 9
@@ -43,7 +50,7 @@ def test_the_commands_of_the_page_run(workplace: Path, capfd: pytest.CaptureFixt
 
 
 def test_the_example_is_a_program(workplace: Path) -> None:
-    program, *arguments = shlex.split(COMMANDS[3])
+    program, *arguments = shlex.split(WINDY[3])
     assert program == "python"
     done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
@@ -51,3 +58,26 @@ def test_the_example_is_a_program(workplace: Path) -> None:
     assert len(checks) >= 9
     assert all(line.startswith("ok  ") for line in checks)
     assert (Path(last.removeprefix("loss in ")) / "loss.safetensors").is_file()
+
+
+@pytest.mark.parametrize("module", ["my_mujoco_family", "my_gym_family"])
+def test_the_other_families_pass_the_checker_and_evolve(
+    module: str, workplace: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    family = f"examples.{module}:{FAMILIES[module]}"
+    check, evolve = (shlex.split(line) for line in OTHERS if family in line)
+    main(check[1:])
+    said = capfd.readouterr().err
+    assert check[:2] == ["epg", "check"]
+    assert said.count("ok  ") >= 12
+    assert "FAIL" not in said
+    assert evolve[:2] == ["epg", "evolve"]
+    main([*evolve[1:], "--evolution.epochs", "2", "--executor", "inline"])
+    run = workplace / evolve[evolve.index("--run") + 1]
+    assert (run / "loss.safetensors").is_file()
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == 2
+
+
+def test_the_speed_of_the_three_is_measured_by_a_command_that_is_there() -> None:
+    (tool,) = re.findall(r"`python (tools/\S+\.py)`", PAGE)
+    assert (ROOT / tool).is_file()

@@ -13,8 +13,11 @@ SRC = Path(__file__).parents[1] / "src"
 LAYERS = ("words", "parts", "lifetime", "methods", "people")  # lowest first
 DOORS = {  # library: the only files (or folders, with a final slash) that may import it
     "evosax": ("epg/parts/strategy.py",),
+    "gymnasium": ("epg/parts/families/gym_family.py", "epg/people/gym.py"),
     "matplotlib": ("epg/people/figures.py",),
-    "mujoco": ("epg/parts/physics.py",),
+    "mujoco": ("epg/parts/physics.py", "epg/parts/camera.py"),
+    "PIL": ("epg/people/film.py",),
+    "imageio": ("epg/people/film.py",),
     "ray": ("epg/parts/executors/ray.py",),
     "tensorboardX": ("epg/parts/metrics.py",),
     "tyro": ("epg/people/cli.py", "epg/people/cli/"),
@@ -91,6 +94,8 @@ def test_module_respects_layers_and_doors(path):
         ("epg/people/report.py", "def f():\n    from matplotlib import pyplot"),
         ("epg/people/figures.py", "import mujoco"),
         ("epg/parts/executors/local.py", "import ray"),
+        ("epg/parts/physics.py", "import gymnasium"),
+        ("epg/people/late.py", "from gymnasium import register"),
         ("epg/people/climate.py", "import tyro"),
         ("epg/parts/store.py", "from tensorboardX import SummaryWriter"),
         ("epg/methods/evolution.py", "__import__('evosax')"),
@@ -110,6 +115,7 @@ def test_checker_refuses(path, source):
             "from . import ray\nfrom ..policy import act",
         ),
         ("epg/parts/executors/ray.py", "import ray"),
+        ("epg/people/gym.py", "import gymnasium\nfrom gymnasium.spaces import Box"),
         (
             "epg/people/cli.py",
             "import tyro\nfrom epg import __version__, methods",
@@ -131,7 +137,7 @@ def python(*arguments: str) -> str:
 
 
 def test_import_is_light():
-    heavy = "{'jax', 'ray', 'matplotlib', 'mujoco'}"
+    heavy = "{'jax', 'ray', 'matplotlib', 'mujoco', 'gymnasium'}"
     assert python("-c", f"import sys, epg; print(sorted({heavy} & set(sys.modules)))").strip() == "[]"
 
 

@@ -50,6 +50,18 @@ class Score(NamedTuple):
     steps: np.ndarray  # [S]
 
 
+class Programs(NamedTuple):
+    """What is compiled, each for a whole batch."""
+
+    begin: Callable[..., Student]
+    noise: Callable[..., Array]
+    fresh: Callable[..., Array]
+    first: Callable[..., Array]
+    choose: Callable[..., Array]
+    react: Callable[..., Array]
+    learn: Callable[..., tuple[Student, Array]]
+
+
 class HostDriver:
     """The compiled programs for batches of S lifetimes of one family and plan."""
 
@@ -58,26 +70,28 @@ class HostDriver:
         task = jax.eval_shape(family.sample, jax.random.key(0))
         raw = jax.ShapeDtypeStruct((family.width,), jnp.float32)
         self.packing = Packing(jax.eval_shape(partial(first_row, plan, family), task, raw))
-        self._begin = _compile(jax.vmap(partial(start, plan)))
-        self._noise = _compile(self._noise_of, static_argnames="steps")
-        self._fresh = _compile(self._fresh_of, static_argnames="steps")
-        self._first = _compile(jax.vmap(lambda task, raw: self.packing.pack(first_row(plan, family, task, raw))))
-        self._choose = _compile(self._choose_of)
-        self._react = _compile(self._react_of)
-        self._learn = _compile(self._learn_of)
+        self.programs = Programs(
+            begin=_compile(jax.vmap(partial(start, plan))),
+            noise=_compile(self._noise, static_argnames="steps"),
+            fresh=_compile(self._fresh, static_argnames="steps"),
+            first=_compile(jax.vmap(lambda task, raw: self.packing.pack(first_row(plan, family, task, raw)))),
+            choose=_compile(self._choose),
+            react=_compile(self._react),
+            learn=_compile(self._learn),
+        )
         self._steps = [jnp.int32(step) for step in range(max(plan.lifetime.steps_per_update, family.horizon))]
 
     def run(self, keys: Key, tasks: Task, control: Control, watch: Watch | None = None) -> Outcome:
         """Train a fresh policy on each task for U steps, then score it; `watch` sees the students at every update."""
         stage = Stage(self.family.simulate(unstack(tasks, len(keys))), tasks, keys)
-        students, features = self._begin(keys), jax.vmap(self.family.features)(tasks)
-        packed = self._start(stage)
+        students, features = self.programs.begin(keys), jax.vmap(self.family.features)(tasks)
+        packed = self._start(stage, 0)
         ended, kl, exploded = [], [], np.zeros(len(keys), np.int32)
         for index in range(self.plan.lifetime.updates):
             if watch is not None:
                 watch(index, students)
             rows = self._simulate(stage, acting(students), packed, index)
-            students, change = self._learn(students, rows, features, control, keys, index)
+            students, change = self.programs.learn(students, rows, features, control, keys, index)
             packed = rows[-1]
             ended.append(self.packing.part(rows[1:], "ended").T)
             exploded += (self.packing.part(rows[1:], "exploded") > 0).sum(axis=0, dtype=np.int32)
@@ -94,27 +108,27 @@ class HostDriver:
         )
         return jax.vmap(outcome)(students, log)
 
-    def _start(self, stage: Stage) -> Array:
+    def _start(self, stage: Stage, index: int | None) -> Array:
         """Begin the first episodes; no action is chosen yet."""
-        fresh = self._draw_fresh(stage, 0, steps=1)
-        return self._first(stage.tasks, stage.simulator.begin(fresh[0]))
+        fresh = self._draw_fresh(stage, index, steps=None)
+        return self.programs.first(stage.tasks, stage.simulator.begin(fresh[0]))
 
-    def _draw_fresh(self, stage: Stage, index: int, steps: int) -> np.ndarray:
-        return stage.simulator.prepare(np.asarray(self._fresh(stage.keys, stage.tasks, index, steps=steps)))
+    def _draw_fresh(self, stage: Stage, index: int | None, steps: int | None) -> np.ndarray:
+        return stage.simulator.prepare(np.asarray(self.programs.fresh(stage.keys, stage.tasks, index, steps=steps)))
 
     def _simulate(self, stage: Stage, actor: Acting, packed: Array | np.ndarray, index: int) -> np.ndarray:
         """Act for the M steps of an update with fixed policies; return the rows around them, [M + 1, S, K]."""
         steps, simulator = self.plan.lifetime.steps_per_update, stage.simulator
         control, restart = self.packing.columns["control"], self.packing.columns["restart"].start
         fresh = self._draw_fresh(stage, index + 1, steps)
-        draws = Draws(self._noise(stage.keys, index, steps=steps), jnp.asarray(fresh))
-        row = self._choose(actor, stage.tasks, packed, draws.noise)
+        draws = Draws(self.programs.noise(stage.keys, index, steps=steps), jnp.asarray(fresh))
+        row = self.programs.choose(actor, stage.tasks, packed, draws.noise)
         seen = np.asarray(row)
         rows = np.empty((steps + 1, *seen.shape), np.float32)
         rows[0] = seen
         for step in range(steps):
             heard = simulator.advance(seen[:, control], fresh[step])
-            row = self._react(actor, stage.tasks, row, heard, draws, self._steps[step])
+            row = self.programs.react(actor, stage.tasks, row, heard, draws, self._steps[step])
             seen = rows[step + 1] = np.asarray(row)
             again = seen[:, restart] > 0
             if again.any():
@@ -128,15 +142,15 @@ class HostDriver:
         split = jax.vmap(lambda key: jax.random.split(stream_key(key, Stream.SCORE), episodes))
         actor, tasks = jax.tree.map(lambda leaf: jnp.repeat(leaf, episodes, axis=0), (acting(students), stage.tasks))
         stage = Stage(stage.simulator.repeat(episodes), tasks, split(stage.keys).reshape(-1))
-        row, fresh = self._start(stage), self._draw_fresh(stage, 0, steps=1)
-        draws = Draws(self._noise(stage.keys, 0, steps=self.family.horizon), jnp.asarray(fresh))
-        row = self._choose(actor, tasks, row, draws.noise)
+        row, fresh = self._start(stage, None), self._draw_fresh(stage, None, steps=None)
+        draws = Draws(self.programs.noise(stage.keys, None, steps=self.family.horizon), jnp.asarray(fresh))
+        row = self.programs.choose(actor, tasks, row, draws.noise)
         total = np.zeros(len(stage.keys), np.float32)
         exploded, steps = np.zeros((2, len(stage.keys)), np.int32)
         alive = np.arange(len(stage.keys))
         for step in range(self.family.horizon):
             heard = stage.simulator.advance(part(np.asarray(row), "control"), fresh[0], alive)
-            row = self._react(actor, tasks, row, heard, draws, self._steps[step])
+            row = self.programs.react(actor, tasks, row, heard, draws, self._steps[step])
             seen = np.asarray(row)[alive]
             total[alive] += part(seen, "reward")
             steps[alive] += 1
@@ -147,27 +161,30 @@ class HostDriver:
         counts = (it.reshape(shape).sum(axis=1, dtype=np.int32) for it in (exploded, steps))
         return Score(total.reshape(shape), *counts)
 
-    def _noise_of(self, keys: Key, index: Array, steps: int) -> Array:
+    # The keys are those of the scan driver: both give the same lifetime.
+
+    def _noise(self, keys: Key, index: Array | None, steps: int) -> Array:
         def one(key: Key) -> Array:
-            return draw_noise(jax.random.fold_in(stream_key(key, Stream.ACTION), index), self.plan.spaces, steps)
+            return draw_noise(_numbered(stream_key(key, Stream.ACTION), index), self.plan.spaces, steps)
 
         return jax.vmap(one, out_axes=1)(keys)
 
-    def _fresh_of(self, keys: Key, tasks: Task, index: Array, steps: int) -> Array:
+    def _fresh(self, keys: Key, tasks: Task, index: Array | None, steps: int | None) -> Array:
         def one(key: Key, task: Task) -> Array:
-            each = jax.random.split(jax.random.fold_in(stream_key(key, Stream.RESET), index), steps)
+            key = _numbered(stream_key(key, Stream.RESET), index)
+            each = key[None] if steps is None else jax.random.split(key, steps)
             return jax.vmap(self.family.fresh, (0, None))(each, task)
 
         return jax.vmap(one, out_axes=1)(keys, tasks)
 
-    def _choose_of(self, actor: Acting, tasks: Task, packed: Array, noise: Array) -> Array:
+    def _choose(self, actor: Acting, tasks: Task, packed: Array, noise: Array) -> Array:
         def one(actor: Acting, task: Task, packed: Array, noise: Array) -> Array:
             row = self.packing.unpack(packed)
             return self.packing.pack(choose(self.plan, self.family, actor, task, row, noise))
 
         return jax.vmap(one)(actor, tasks, packed, noise[0])
 
-    def _react_of(self, actor: Acting, tasks: Task, packed: Array, heard: Array, draws: Draws, step: Array) -> Array:
+    def _react(self, actor: Acting, tasks: Task, packed: Array, heard: Array, draws: Draws, step: Array) -> Array:
         def one(actor: Acting, task: Task, packed: Array, heard: Heard) -> Array:
             row = self.packing.unpack(packed)
             return self.packing.pack(react(self.plan, self.family, actor, task, row, heard))
@@ -177,7 +194,7 @@ class HostDriver:
         noise = jax.lax.dynamic_index_in_dim(draws.noise, step + 1, keepdims=False)
         return jax.vmap(one)(actor, tasks, packed, Heard(heard, fresh, noise))
 
-    def _learn_of(
+    def _learn(
         self, students: Student, rows: Array, features: Array, control: Control, keys: Key, index: Array
     ) -> tuple[Student, Array]:
         def one(student: Student, rows: Array, features: Array, phi: Array, key: Key) -> tuple[Student, Array]:
@@ -187,6 +204,10 @@ class HostDriver:
             return student, report.kl
 
         return jax.vmap(one, (0, 1, 0, 0, 0))(students, rows, features, control.phi, keys)
+
+
+def _numbered(key: Key, index: Array | None) -> Key:
+    return key if index is None else jax.random.fold_in(key, index)
 
 
 def unstack(tasks: Task, number: int) -> list[Any]:

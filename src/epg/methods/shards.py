@@ -1,6 +1,7 @@
 """Shards: a fixed number of lifetimes evaluated together. This is the work that executors hand to processes."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -22,33 +23,39 @@ from epg.words.settings import EvolutionSettings, Settings, from_dict, require
 Batch = Callable[[Array, Array, Array, Array], Outcome]
 
 
-def batch_of_lifetimes(plan: Plan, family: Family, seed: int, split: Split, balanced: int = 0) -> Batch:
-    """Compile `(phi [S, D], task [S], epoch, alpha) -> Outcome [S, ...]`.
+def draw_lifetimes(family: Family, seed: int, split: Split, balanced: int = 0) -> Callable[[Array, Array], tuple]:
+    """Return `(index, epoch) -> task, key` of one lifetime.
 
     With `balanced` above zero, the first `balanced` tasks of an epoch are one task, moved evenly over the
     family's orbit; each is still distributed as any other task.
     """
 
-    def prepare(index: Array, epoch: Array) -> tuple[Task, Key]:
+    def draw(index: Array, epoch: Array) -> tuple[Task, Key]:
         key = lifetime_key(seed, split, epoch, index)
         if not balanced or family.orbit is None:
             return family.sample(stream_key(key, Stream.TASK)), key
         first = family.sample(stream_key(lifetime_key(seed, split, epoch, 0), Stream.TASK))
         return family.orbit(first, index / balanced), key
 
+    return draw
+
+
+def batch_of_lifetimes(plan: Plan, family: Family, seed: int, split: Split, balanced: int = 0) -> Batch:
+    """Compile `(phi [S, D], task [S], epoch, alpha) -> Outcome [S, ...]`, with the driver that the family needs."""
+    draw = draw_lifetimes(family, seed, split, balanced)
     if isinstance(family, HostFamily):
         driver = HostDriver(plan, family)
-        prepare_all = jax.jit(jax.vmap(prepare, (0, None)), compiler_options=COMPILER)
+        draw_all = jax.jit(jax.vmap(draw, (0, None)), compiler_options=COMPILER)
 
         def run(phi: Array, index: Array, epoch: Array, alpha: Array) -> Outcome:
-            tasks, keys = prepare_all(index, epoch)
+            tasks, keys = draw_all(index, epoch)
             return driver.run(keys, tasks, Control(phi, alpha))
 
         return run
     assert isinstance(family, JaxFamily)
 
     def one(phi: Array, index: Array, epoch: Array, alpha: Array) -> Outcome:
-        task, key = prepare(index, epoch)
+        task, key = draw(index, epoch)
         return run_lifetime(plan, family, task, Control(phi, alpha), key)
 
     return jax.jit(jax.vmap(one, (0, 0, None, None)), compiler_options=COMPILER)
@@ -84,6 +91,8 @@ def build(config: dict[str, Any]) -> Callable[[dict[str, np.ndarray]], dict[str,
     """Build the shard evaluation that a worker runs: phi, tasks, epoch and alpha in, fitness out."""
     settings = from_dict(Settings, config)
     family = find_family(settings.family)
+    if settings.evolution.horizon is not None:
+        family = replace(family, horizon=min(family.horizon, settings.evolution.horizon))
     plan = make_plan(settings, evolved(settings, family.spaces), family)
     balanced = settings.evolution.common_tasks and settings.evolution.balanced_tasks
     run = batch_of_lifetimes(

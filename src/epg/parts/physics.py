@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 FULL = int(mujoco.mjtState.mjSTATE_FULLPHYSICS)
 CTRL = int(mujoco.mjtState.mjSTATE_CTRL)
-MOCAP = int(mujoco.mjtState.mjSTATE_MOCAP_POS)
+MOCAP = int(mujoco.mjtState.mjSTATE_MOCAP_POS | mujoco.mjtState.mjSTATE_MOCAP_QUAT)
 HUGE = 1e6  # a generalised position or velocity beyond it is an explosion, finite or not
 LIBRARIES = {"gymnasium": "envs/mujoco/assets", "gymnasium_robotics": "envs/assets"}
 
@@ -59,6 +59,8 @@ def load_spec(family: MujocoFamily, visible: bool = False) -> Any:
     spec.option.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_AUTORESET)  # an explosion must be seen
     if not visible:
         _strip(spec)
+    if family.adapt is not None:
+        family.adapt(spec)
     return spec
 
 
@@ -123,7 +125,7 @@ class MujocoSimulator:
         self.interval = family.fast.timestep * family.fast.substeps
         self.state = np.zeros((len(models), mujoco.mj_stateSize(models[0], FULL)))
         self._pose = slice(1, 1 + self.sizes.qpos + self.sizes.qvel)
-        engine = _Alone if family.fast.alone else _Together
+        engine = Alone if family.fast.alone else Together
         self._engine = engine(models, family.fast.substeps)
 
     def repeat(self, times: int) -> MujocoSimulator:
@@ -183,7 +185,7 @@ class MujocoSimulator:
         return raw
 
 
-class _Together:
+class Together:
     """All rows in one call of `mujoco.rollout`: fast, but the solver starts anew in every control interval."""
 
     def __init__(self, models: list[Any], substeps: int) -> None:
@@ -217,7 +219,7 @@ class _Together:
         self.rollout(models, self.data, self.substeps, self.spec, state, None, control, *out, None)
 
 
-class _Alone:
+class Alone:
     """Each row stepped with its own data, as a single simulation is."""
 
     def __init__(self, models: list[Any], substeps: int) -> None:

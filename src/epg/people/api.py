@@ -1,4 +1,4 @@
-"""The verbs, for Python and for the command line: evolve, learn, compare, baseline, check, report.
+"""The verbs, for Python and for the command line: evolve, learn, compare, baseline, check, report, render.
 
 JAX is imported by the verbs that need it, inside them: naming a verb costs nothing.
 """
@@ -188,3 +188,48 @@ def report(run: str | Path) -> Path:
     from epg.people.report import write_report
 
     return write_report(Run.open(run).path)
+
+
+def render(
+    loss: str | Path | None = None,
+    family: str | None = None,
+    *,
+    baseline: str | None = None,
+    task: int = 0,
+    stages: int = 5,
+    seed: int = 0,
+    updates: int | None = None,
+    out: str | Path | None = None,
+    video: bool = True,
+) -> dict[str, Any]:
+    """Film a policy that a loss, or a hand-made learner, trains on a held-out task, at stages of its lifetime."""
+    require((loss is None) != (baseline is None), "name either a loss or --baseline: one of them trains the policy.")
+    require(loss is not None or family is not None, "--baseline needs --family: where to film it.")
+    use_single_thread()
+    from epg.methods import evaluation, filming
+    from epg.people.film import check_place, write_film
+
+    base = Path(loss) if loss is not None and Path(loss).is_dir() else RUNS
+    artefact = load_loss(loss) if loss is not None else None
+    family = str(family or (artefact and artefact.manifest["family"]))
+    filming.find_stage_family(family)
+    place = Path(out or base / new_run_path(f"render-{family}").name)
+    check_place(place)
+    if artefact is not None:
+        teacher, source = filming.teach_with_loss(artefact, family, updates), artefact.manifest["sha256"]
+    else:
+        settings = opponent(evaluation.with_length(preset(family, "laptop"), updates), family)
+        teacher, source = filming.teach_by_hand(settings, str(baseline), family), None
+    made = filming.film(teacher, family, seed, task, stages)
+    title = f"{family}, held-out task {task}: trained by {'the ' if artefact else ''}{teacher.label}"
+    about = {"format": 1, "kind": "render", "epg": __version__, "family": family, "task": task, "seed": seed}
+    config = {**about, "loss": source, "settings": to_dict(teacher.settings)}
+    return {"run": str(place), **about, **write_film(made, title, place, video, config)}
+
+
+def picture(family: str, place: str | Path) -> Path:
+    """Draw some tasks of a MuJoCo family side by side, into a PNG."""
+    use_single_thread()
+    from epg.people.film import write_picture
+
+    return write_picture(family, Path(place))

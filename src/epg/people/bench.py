@@ -1,66 +1,128 @@
-"""How fast lifetimes are, on one core, with the paper's network sizes: N = 128, M = 32 unless said otherwise."""
+"""How fast lifetimes are: against the physics they cannot do without, and against stock Gymnasium physics.
+
+What is compared is measured in turns in one run, on one core, and reported as medians: a machine that is slow
+today is slow for all of it. Steps are environment steps that were really simulated, scoring included.
+"""
 
 from __future__ import annotations
 
 import platform
+import resource
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from epg.people.presets import preset
+from epg.people.presets import preset, table_1
 from epg.words.runtime import use_single_thread
-from epg.words.settings import GuidanceSettings, LifetimeSettings, LossSettings, PolicySettings, Settings, require
+from epg.words.settings import GuidanceSettings, Settings, require, to_dict
 
-LIFETIMES = 32
+STEPS = 8192  # of a lifetime, at most: the rates of a longer one are the same
+BESIDE = 1024  # of a lifetime when one process is set against two
+ALPHA = 0.5  # between learned loss and PPO, when guidance is measured
+Say = Callable[[str], None]
+Numbers = dict[str, float]
 
 
-def bench(family: str, repeats: int = 5) -> dict[str, Any]:
-    """Time whole lifetimes (training and scoring; only training steps are counted), with and without PPO."""
+def bench(family: str, repeats: int = 3, updates: int | None = None, say: Say = lambda text: None) -> dict[str, Any]:
+    """Measure one family, `repeats` times in turns; `say` is told what is going on."""
     use_single_thread()
     require(repeats > 0, f"repeats must be above zero, not {repeats}.")
-    seen = preset(family, "laptop").loss
-    settings = Settings(
-        family=family,
-        policy=PolicySettings(),
-        loss=LossSettings(window=128, reward=seen.reward, products=seen.products),
-        lifetime=LifetimeSettings(steps_per_update=32, updates=64),
-    )
+    require(updates is None or updates > 0, f"updates must be above zero, not {updates}.")
+    from epg.people.trials import make_trial
+
+    settings = bench_settings(family, updates)
     guided = replace(settings, guidance=GuidanceSettings(learner="ppo", epochs=10))
-    rates = {
-        "learned loss": _rates(settings, epoch=0, repeats=repeats),
-        "learned loss guided by PPO": _rates(guided, epoch=5, repeats=repeats),
-    }
-    return {
-        "family": family,
-        "lifetime_steps_per_s": rates["learned loss"]["median"],
-        "rates": rates,
-        "setting": f"{LIFETIMES} lifetimes of {settings.lifetime.steps} steps at once, N 128, M 32, "
-        f"policy 64 x 64, paper's loss sizes; {platform.processor() or platform.machine()}",
-    }
+    trials = {"alone": make_trial(settings, alpha=0.0), "guided": make_trial(guided, alpha=ALPHA)}
+    for name, trial in trials.items():
+        say(f"{family}: compiling ({name})")
+        trial.run()
+    runs: dict[str, list[Numbers]] = {name: [] for name in trials}
+    for turn in range(repeats):
+        for name, trial in trials.items():
+            say(f"{family}: lifetimes ({name}), {turn + 1} of {repeats}")
+            runs[name].append(trial.run())
+    say(f"{family}: one process, then two")
+    return summary(settings, runs, two_processes(settings, repeats))
 
 
-def _rates(settings: Settings, epoch: int, repeats: int) -> dict[str, float]:
+def bench_settings(family: str, updates: int | None = None) -> Settings:
+    """Return the paper's sizes: M of Table 1 and N = 512; for JAX families M = 32, N = 128."""
+    from epg.methods.shards import find_family
+    from epg.parts.families.base import JaxFamily
+
+    small = isinstance(find_family(family), JaxFamily)
+    lifetime = replace(table_1(family), learning_rate=3e-3)
+    longest = 64 if small else min(lifetime.updates, STEPS // lifetime.steps_per_update)
+    return Settings(
+        family=family,
+        loss=replace(preset(family, "laptop").loss, window=128 if small else 512),
+        lifetime=replace(lifetime, updates=updates or longest),
+    )
+
+
+def two_processes(settings: Settings, repeats: int) -> list[float]:
+    """Return how much faster two worker processes do two shards than one does, per turn."""
     import numpy as np
 
-    from epg.lifetime.learner import Learned
-    from epg.methods.shards import build, find_family
-    from epg.words.keys import Stream, run_key
-    from epg.words.settings import to_dict
+    from epg.parts.executors import make_executor
+    from epg.people.trials import LIFETIMES, initial_losses
 
-    evaluate = build(to_dict(settings))
-    learned = Learned(settings.loss, settings.policy, find_family(settings.family).spaces)
-    phi = np.asarray(learned.initial_phi(run_key(0, Stream.LOSS)))
+    updates = max(1, min(settings.lifetime.updates, BESIDE // settings.lifetime.steps_per_update))
+    short = replace(settings, lifetime=replace(settings.lifetime, updates=updates))
+    lifetimes = LIFETIMES["host"]
     request = {
-        "phi": np.tile(phi, (LIFETIMES, 1)),
-        "task": np.arange(LIFETIMES, dtype=np.int32),
-        "epoch": np.array(epoch, np.int32),
-        "alpha": np.array(settings.guidance.alpha(epoch), np.float32),
+        "phi": initial_losses(short, lifetimes),
+        "task": np.arange(lifetimes, dtype=np.int32),
+        "epoch": np.array(0, np.int32),
+        "alpha": np.array(0.0, np.float32),
     }
-    evaluate(request)  # compiles
-    rates = []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        evaluate(request)
-        rates.append(LIFETIMES * settings.lifetime.steps / (time.perf_counter() - began))
-    return {"median": statistics.median(rates), "min": min(rates), "max": max(rates)}
+    seconds: dict[int, list[float]] = {1: [], 2: []}
+    work = "epg.methods.shards:build", to_dict(short)
+    with make_executor("local", *work, processes=1) as one, make_executor("local", *work, processes=2) as two:
+        for _turn in range(repeats + 1):  # the first compiles
+            for number, executor in ((1, one), (2, two)):
+                began = time.perf_counter()
+                executor.map([request, request])
+                seconds[number].append(time.perf_counter() - began)
+    return [alone / both for alone, both in zip(seconds[1][1:], seconds[2][1:], strict=True)]
+
+
+def summary(settings: Settings, runs: dict[str, list[Numbers]], speedups: list[float]) -> dict[str, Any]:
+    """Return medians, and the ratios that tell how much is left to gain; None where a family has no such thing."""
+    alone = {name: statistics.median(run[name] for run in runs["alone"]) for name in runs["alone"][0]}
+    raw, stock = ([run[name] for run in runs["alone"] if name in run] for name in ("raw", "stock"))
+    lifetimes = [run["lifetime"] for run in runs["alone"]]
+
+    def over(values: list[float]) -> float | None:
+        return statistics.median(a / b for a, b in zip(lifetimes, values, strict=True)) if values else None
+
+    slower = over(stock)
+    return {
+        "family": settings.family,
+        "lifetime_steps_per_s": 1e6 / alone["lifetime"],
+        "guided_steps_per_s": 1e6 / statistics.median(run["lifetime"] for run in runs["guided"]),
+        "raw_steps_per_s": 1e6 / statistics.median(raw) if raw else None,
+        "stock_steps_per_s": 1e6 / statistics.median(stock) if stock else None,
+        "time_over_raw": over(raw),
+        "rate_over_stock": 1.0 / slower if slower else None,
+        "two_process_speedup": statistics.median(speedups),
+        "microseconds_per_step": alone,
+        "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "setting": f"{settings.lifetime.updates} updates of M = {settings.lifetime.steps_per_update}, "
+        f"N = {settings.loss.window}, policy 64 x 64, paper's loss sizes, first loss of an evolution",
+        "machine": processor(),
+        "runs": runs,
+        "two_process_speedups": speedups,
+    }
+
+
+def processor() -> str:
+    """Return the processor's name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())

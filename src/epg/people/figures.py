@@ -11,12 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib import style
+from matplotlib import colormaps, style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from epg.parts.files import make_directory, write_atomic
-from epg.people.saved import Epochs, Floats, Lifetimes, read_config, read_epochs, read_lifetimes, read_results
+from epg.parts.files import make_directory, read_tensors, write_atomic
+from epg.people.saved import (
+    Epochs,
+    Floats,
+    Lifetimes,
+    read_config,
+    read_epochs,
+    read_lifetimes,
+    read_object,
+    read_results,
+)
 from epg.words.settings import require
 
 POINTS = 200  # most points a curve is drawn with
@@ -24,6 +33,7 @@ MARGIN = 1.015  # of the steps: a point at the last one is drawn whole
 SINGLES = 5  # single lifetimes drawn per method, as in the paper
 # Okabe and Ito's colours, told apart by colour-blind readers. A method keeps its colour in every figure.
 COLOURS = {"epg": "#0072B2", "ppo": "#D55E00", "reinforce": "#009E73", "maml": "#CC79A7", "rl2": "#E69F00"}
+PATHS = colormaps["Greys"]
 SIGNAL, ALPHA, OTHER = "#009E73", "#CC79A7", "#555555"
 STYLE = {
     "svg.hashsalt": "epg",  # without it every drawing gets new random ids
@@ -82,6 +92,31 @@ def fitness_over_epochs(runs: Sequence[Path]) -> list[Path]:
         _legend(bottom)
         _note(figure, _fitness_notes(configs, evolutions))
         return _save(figure, runs[0], "fitness")
+
+
+def paths_in_the_plane(run: Path) -> list[Path]:
+    """Draw where a filmed body went over its lifetime, an episode per line, light to dark (paper, Figure 15)."""
+    tensors, _ = read_tensors(run / "film.safetensors")
+    needed = {"lifetime/qpos", "lifetime/restart", "goal"}
+    require(needed <= tensors.keys(), f"{run / 'film.safetensors'} has no path and goal to draw.")
+    path, goal = tensors["lifetime/qpos"][:, :2], tensors["goal"]
+    episodes = np.split(path, np.flatnonzero(tensors["lifetime/restart"]) + 1)
+    title = str(read_object(run / "film.json", "title")["title"])
+    with style.context(["default", STYLE]):
+        figure = Figure(figsize=(5.4, 5.2), layout="constrained")
+        axes = figure.subplots()
+        begun = 0
+        for episode in episodes:
+            axes.plot(*episode.T, color=PATHS(0.15 + 0.85 * begun / len(path)), linewidth=1.0)
+            begun += len(episode)
+        axes.plot(0.0, 0.0, "o", color=COLOURS["epg"], markersize=8, label="start", zorder=3)
+        axes.plot(goal[0], goal[1], "*", color=SIGNAL, markersize=15, label="goal", zorder=3)
+        axes.set(xlabel="x (m)", ylabel="y (m)", aspect="equal")
+        axes.set_adjustable("datalim")
+        _legend(axes)
+        _title(figure, title)
+        _note(figure, [f"{len(path):,} steps of training; light: early, dark: late"])
+        return _save(figure, run, "paths")
 
 
 def resample(values: Floats, spacing: int = 1, points: int = POINTS) -> tuple[Floats, Floats]:

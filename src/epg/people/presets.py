@@ -27,6 +27,25 @@ PRESETS: tuple[PresetName, ...] = ("smoke", "laptop", "paper")
 SEES_REWARD = ("point-goal", "directional-hopper", "directional-half-cheetah", "goal-ant")
 """Families whose task cannot be found out without the reward."""
 
+
+def _physical(family: str, lifetime: LifetimeSettings, log_std: float = 0.0) -> Settings:
+    """Return where the recipes of MuJoCo families start from (DESIGN's prototype)."""
+    sees = family in SEES_REWARD
+    return Settings(
+        family=family,
+        policy=PolicySettings(log_std=log_std),
+        loss=LossSettings(
+            window=512,
+            hidden=32 if family == "goal-ant" else 16,
+            reward=sees,
+            products=sees,
+            init_temporal="correlation" if sees else "plain",
+        ),
+        lifetime=replace(lifetime, scoring_episodes=2),
+        evolution=EvolutionSettings(epochs=100, horizon=500),
+    )
+
+
 LAPTOP: dict[str, Settings] = {
     "point-goal": Settings(
         family="point-goal",
@@ -45,8 +64,36 @@ LAPTOP: dict[str, Settings] = {
             epochs=100, lifetimes=128, step_size=0.02, step_size_end=0.005, step_size_epochs=100, momentum=0.9
         ),
     ),
+    "random-hopper": _physical("random-hopper", LifetimeSettings(steps_per_update=64, updates=64)),
+    "random-walker": _physical("random-walker", LifetimeSettings(steps_per_update=128, updates=64)),
+    "random-reacher": _physical("random-reacher", LifetimeSettings(steps_per_update=128, updates=64), log_std=-1.0),
+    "directional-hopper": _physical("directional-hopper", LifetimeSettings(steps_per_update=64, updates=64)),
+    "directional-half-cheetah": _physical(
+        "directional-half-cheetah", LifetimeSettings(steps_per_update=32, updates=96), log_std=-1.0
+    ),
+    "goal-ant": _physical("goal-ant", LifetimeSettings(steps_per_update=32, updates=128), log_std=-1.0),
+    "fetch-reach": _physical("fetch-reach", LifetimeSettings(steps_per_update=32, updates=64), log_std=-1.0),
 }
-"""Recipes that were found to beat PPO on held-out tasks (docs/lab.md)."""
+"""Recipes per family; docs/lab.md tells which of them beat PPO on held-out tasks, and how they came about."""
+
+
+TABLE_1: dict[str, tuple[int, int]] = {
+    "random-hopper": (64, 128),
+    "random-walker": (128, 256),
+    "random-reacher": (128, 512),
+    "directional-hopper": (64, 128),
+    "directional-half-cheetah": (32, 256),
+    "goal-ant": (32, 512),
+    "fetch-reach": (32, 256),
+}
+"""Steps per update and updates of a lifetime in the paper; variants of a family have the family's."""
+
+
+def table_1(family: str) -> LifetimeSettings:
+    """Return the paper's lifetime for a family; (32, 256) for families that are not in the paper."""
+    found = [numbers for name, numbers in TABLE_1.items() if family.startswith(name)]
+    steps, updates = found[0] if found else (32, 256)
+    return LifetimeSettings(steps_per_update=steps, updates=updates, learning_rate=1e-3)
 
 
 def _sees(family: str) -> bool:
@@ -57,7 +104,7 @@ def _paper(family: str) -> Settings:
     return Settings(
         family=family,
         loss=LossSettings(window=512, reward=_sees(family), init="plain"),
-        lifetime=LifetimeSettings(steps_per_update=32, updates=256, learning_rate=1e-3),
+        lifetime=table_1(family),
         guidance=GuidanceSettings(learner="ppo", mode="blend", epochs=500),
         evolution=EvolutionSettings(
             epochs=5000,
@@ -93,7 +140,10 @@ def preset(family: str, name: PresetName) -> Settings:
         return _paper(family)
     if name == "smoke":
         return _smoke(family)
-    return LAPTOP.get(family, Settings(family=family, loss=LossSettings(reward=_sees(family))))
+    for known, settings in LAPTOP.items():
+        if family.startswith(known):  # a variant has its family's recipe
+            return replace(settings, family=family)
+    return Settings(family=family, loss=LossSettings(reward=_sees(family)))
 
 
 @dataclass(frozen=True)

@@ -76,3 +76,11 @@ def waiting(what: str) -> Iterator[None]:
     with Progress(SpinnerColumn(), TextColumn(what), console=console(), transient=True) as progress:
         progress.add_task(what, total=None)
         yield
+
+
+@contextlib.contextmanager
+def telling() -> Iterator[Callable[[str], None]]:
+    """Show what is going on, as it is told."""
+    with Progress(SpinnerColumn(), TextColumn("{task.description}"), console=console(), transient=True) as progress:
+        task = progress.add_task("", total=None)
+        yield lambda text: progress.update(task, description=text)

@@ -243,6 +243,8 @@ class EvolutionSettings:
     """What evolution maximises: return of the scoring trajectories, of the last updates, of the whole lifetime."""
     objective_updates: int = 16
     """How many updates the objective `last` looks back on."""
+    horizon: int | None = None
+    """Steps at which episodes are cut while evolving, to save scoring time; by default the family's horizon."""
     shard: int = 32
     """Lifetimes evaluated together: the unit of work. Part of the result's identity, unlike the processes."""
 
@@ -265,6 +267,7 @@ class EvolutionSettings:
             self.lifetimes % self.shard == 0,
             f"evolution.lifetimes ({self.lifetimes}) must be a multiple of evolution.shard ({self.shard}).",
         )
+        require(self.horizon is None or self.horizon > 0, f"evolution.horizon must be above zero, not {self.horizon}.")
         require(0 <= self.momentum < 1, f"evolution.momentum must lie in [0, 1), not {self.momentum}.")
         require(0 < self.second_moment < 1, "evolution.second_moment must lie between 0 and 1.")
         require(self.l2 >= 0, f"evolution.l2 must not be negative, not {self.l2}.")

@@ -19,6 +19,7 @@ REGISTRY = {
     "goal-ant-right": "epg.parts.families.ant:GOAL_ANT_RIGHT",
     "goal-ant-left": "epg.parts.families.ant:GOAL_ANT_LEFT",
     "goal-ant-no-reset": "epg.parts.families.ant:GOAL_ANT_ENDLESS",
+    "fetch-reach": "epg.parts.families.fetch:FETCH_REACH",
 }
 """Name -> where it is, as text: naming a family loads nothing."""
 

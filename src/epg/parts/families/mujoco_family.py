@@ -65,7 +65,9 @@ class MujocoFamily(HostFamily):
     judge: Callable[[Body, Array, Task], tuple[Array, Array]]
     """Return reward and whether the task ended the episode, after an action as the policy emitted it."""
     steer_with: Callable[[Body, Array, Task], Array] = clip_to_unit
-    """Return the model's controls, then the positions of its mocap bodies if it has any."""
+    """Return the model's controls, then positions [3] and then quaternions [4] of its mocap bodies if it has any."""
+    adapt: Callable[[Any], None] | None = None
+    """Change the `MjSpec` of the file, before any task: what the file lacks."""
     edit: Callable[[Any, Task], None] | None = None
     """Write the task into an `MjSpec` before it is compiled: geometry, options."""
     scale: Callable[[Any, Any, Task], None] | None = None

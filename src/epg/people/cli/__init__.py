@@ -13,8 +13,10 @@ from typing import Any
 import tyro
 
 from epg.parts.executors.base import ExecutorFailed
+from epg.people.cli.bench import Bench
 from epg.people.cli.evolve import Evolve, evolve_defaults
-from epg.people.cli.verbs import Baseline, Bench, Check, Compare, Demo, Learn, Losses, Report, Tasks
+from epg.people.cli.render import Render
+from epg.people.cli.verbs import Baseline, Check, Compare, Demo, Learn, Losses, Report, Tasks
 from epg.people.progress import console
 from epg.words.errors import BadInput
 from epg.words.settings import require
@@ -28,6 +30,7 @@ VERBS: dict[str, type] = {
     "compare": Compare,
     "losses": Losses,
     "report": Report,
+    "render": Render,
     "check": Check,
     "bench": Bench,
 }

@@ -15,6 +15,7 @@ from epg.parts.families import REGISTRY
 from epg.people import api
 from epg.people.cli.output import print_json, show
 from epg.people.progress import console, waiting
+from epg.words.settings import require
 
 Family = Annotated[str, arg(metavar="FAMILY")]
 
@@ -119,11 +120,18 @@ class Tasks:
 
     family: Positional[Family | None] = None
     """Name of a family or module:attribute; without it all are listed."""
+    picture: Path | None = None
+    """Draw some tasks of the family into this PNG (MuJoCo families)."""
     json: bool = False
     """End with one line of JSON on standard output."""
 
     def main(self) -> None:
-        """List or show."""
+        """List, show or draw."""
+        if self.picture is not None:
+            require(self.family is not None, "--picture needs a family: epg tasks FAMILY --picture FILE.png.")
+            with waiting(f"drawing {self.family}"):
+                print(api.picture(str(self.family), self.picture))
+            return
         from epg.methods.shards import find_family
 
         families = [find_family(name) for name in ([self.family] if self.family else REGISTRY)]
@@ -205,32 +213,6 @@ class Check:
             print_json([{"name": it.name, "passed": it.passed, "problem": it.problem} for it in checks])
         if not all(it.passed for it in checks):
             sys.exit(1)
-
-
-@dataclass(frozen=True)
-class Bench:
-    """Measure the environment steps per second of whole lifetimes on one core."""
-
-    family: Positional[Family] = "point-goal"
-    """Name of a family or module:attribute."""
-    repeats: int = 5
-    """Timed runs; the median is reported."""
-    json: bool = False
-    """End with one line of JSON on standard output."""
-
-    def main(self) -> None:
-        """Measure with the paper's network sizes."""
-        from epg.people.bench import bench
-
-        with waiting(f"timing lifetimes of {self.family}"):
-            result = bench(self.family, self.repeats)
-        listing = Table("lifetime of", "steps/s, one core", "min", "max")
-        for name, rate in result["rates"].items():
-            listing.add_row(name, *(f"{rate[key]:,.0f}" for key in ("median", "min", "max")))
-        console().print(listing)
-        console().print(result["setting"])
-        if self.json:
-            print_json(result)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,149 @@
+"""The Fetch arm: fetch-reach, bring the gripper to a target that is another in every task."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from epg.parts.families.mujoco_family import Body, Clock, MujocoFamily
+from epg.words.keys import Key
+from epg.words.settings import Spaces
+
+REACH = 0.15  # metres: largest offset of the target along each axis
+STRIDE = 0.05  # metres: how far an action of 1 moves what the gripper is pulled to
+INTERVAL = 0.04  # seconds between two actions
+
+HINGES = (  # from the torso to the gripper: where each joint is on the part before it, and the axis it turns about
+    ((0.1195, 0.0, 0.3486), 2),
+    ((0.117, 0.0, 0.06), 1),
+    ((0.219, 0.0, 0.0), 0),
+    ((0.133, 0.0, 0.0), 1),
+    ((0.197, 0.0, 0.0), 0),
+    ((0.1245, 0.0, 0.0), 1),
+    ((0.1385, 0.0, 0.0), 0),
+)
+TORSO = (0.2, 0.2641, 0.3774)  # of the torso at zero
+PALM, GRIP = (0.1664, 0.0, 0.0), (0.02, 0.0, 0.0)  # of the gripper on the wrist, of the point to bring to the target
+DOWN = (1.0, 0.0, 1.0, 0.0)  # the gripper's fingers point downwards
+
+START = (
+    (0.404899865, 0.48, 3.61e-7, 0.001270221, 0.0, 0.060028835, 0.009686374, -0.825724552, -0.003111649, 1.444120188)
+    + (0.002634553, 0.952994638, 0.005877769, 0.0, 0.0),
+    (-4e-9, 0.0, 4.67e-7, 0.003255196, 0.0, 7.2211e-5, 0.000734936, 0.008056582, -0.001384011, -0.004782198)
+    + (0.001102038, 0.000744651, -0.000931774, 0.0, 0.0),
+)
+"""Positions and velocities after FetchReach-v4 has pulled the arm into place for 0.4 s, the fingers closed."""
+CENTRE = (1.341813, 0.749101, 0.534722)  # where the gripper's point then is
+
+
+class Target(NamedTuple):
+    """A task of fetch-reach."""
+
+    offset: Array  # [3] of the target from where the gripper starts, metres
+
+
+def sample(key: Key) -> Target:
+    """Draw a task."""
+    # Offset of the target: U(-0.15, 0.15) m along each axis.
+    return Target(jax.random.uniform(key, (3,), minval=-REACH, maxval=REACH))
+
+
+def adapt(spec: Any) -> None:
+    """Weld the gripper to the body that pulls it with no distance and no turn between them, and lock the fingers."""
+    (weld,) = spec.equalities
+    weld.data[3:10] = [0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]
+    for side in "rl":  # FetchReach puts them back to zero after every action
+        spec.joint(f"robot0:{side}_gripper_finger_joint").damping[0] = 1e7
+
+
+def multiply(p: Array, q: Array) -> Array:
+    """Return the product of two quaternions."""
+    real = p[:1] * q[:1] - jnp.dot(p[1:], q[1:])
+    return jnp.concatenate([real, p[0] * q[1:] + q[0] * p[1:] + jnp.cross(p[1:], q[1:])])
+
+
+def rotate(q: Array, v: Array) -> Array:
+    """Return a vector turned by a quaternion of length 1."""
+    across = jnp.cross(q[1:], v)
+    return v + 2.0 * (q[0] * across + jnp.cross(q[1:], across))
+
+
+def hand(qpos: Array) -> tuple[Array, Array]:
+    """Return where the gripper is, [3], and its quaternion, [4]: the positions of the sliding base, then each joint."""
+    place = jnp.array(TORSO) + qpos[:3] + qpos[3] * jnp.array([0.0, 0.0, 1.0])
+    turn = jnp.array([1.0, 0.0, 0.0, 0.0])
+    for (offset, axis), angle in zip(HINGES, qpos[6:13], strict=True):
+        place = place + rotate(turn, jnp.array(offset))
+        turn = multiply(turn, jnp.zeros(4).at[0].set(jnp.cos(angle / 2)).at[1 + axis].set(jnp.sin(angle / 2)))
+    return place + rotate(turn, jnp.array(PALM)), turn
+
+
+def grip(qpos: Array) -> Array:
+    """Return where the point between the fingers is, [3]."""
+    place, turn = hand(qpos)
+    return place + rotate(turn, jnp.array(GRIP))
+
+
+def goal(task: Target) -> Array:
+    """Return where the target is, [3]."""
+    return jnp.array(CENTRE) + task.offset
+
+
+def reset(key: Key, task: Target) -> tuple[Array, Array]:
+    """Begin above the table, always alike."""
+    qpos, qvel = START
+    return jnp.array(qpos), jnp.array(qvel)
+
+
+def steer(body: Body, action: Array, task: Target) -> Array:
+    """Pull the gripper a step away from where it is, and its fingers downwards."""
+    place, turn = hand(body.qpos)
+    return jnp.concatenate([place + STRIDE * jnp.clip(action[:3], -1.0, 1.0), turn + jnp.array(DOWN)])
+
+
+def observe(body: Body, task: Target) -> Array:
+    """See the gripper, its fingers, how both move within a control interval, and the target."""
+    place, velocity = jax.jvp(grip, (body.qpos,), (body.qvel,))
+    moves = INTERVAL * jnp.concatenate([velocity, body.qvel[13:]])
+    return jnp.concatenate([place, body.qpos[13:], moves, goal(task)])
+
+
+def judge(body: Body, action: Array, task: Target) -> tuple[Array, Array]:
+    """Reward nearness; never end."""
+    return -jnp.linalg.norm(grip(body.qpos) - goal(task)), jnp.array(False)
+
+
+FETCH_REACH = MujocoFamily(
+    name="fetch-reach",
+    version=1,
+    summary="bring the gripper of a robot's arm to a target",
+    spaces=Spaces(observation=13, action=4),
+    horizon=50,
+    sample=sample,
+    stock_task=Target(jnp.zeros(3)),
+    model="gymnasium_robotics:fetch/reach.xml",
+    adapt=adapt,
+    fast=Clock(0.004, 10),
+    stock=Clock(0.002, 20, "euler", alone=True),
+    reset=reset,
+    observe=observe,
+    judge=judge,
+    steer_with=steer,
+    specification="""fetch-reach, version 1: FetchReach-v4 of Gymnasium-Robotics, its target fixed for a lifetime.
+
+Needs the model files of Gymnasium-Robotics: install epg[robotics].
+Observation [13]: x, y and z of the point between the fingers; displacements of the right and left finger; the way
+that these five move in 0.04 s at their present velocity; x, y and z of the target.
+Action [4]: where to pull the gripper to, x, y and z from where it is, clipped to [-1, 1] (times 0.05 m). The fourth
+would open the fingers, but they are locked.
+Reward: minus the distance from the point between the fingers to the target, in metres. It is not an input of the
+loss: the target is seen.
+Episode: starts with the gripper at (1.342, 0.749, 0.555) m, pointing downwards (the point between its fingers is at
+(1.342, 0.749, 0.535) m), always alike. Ends only when the physics explodes; cut after 50 steps.
+Task: the target's offset from where the point between the fingers starts, U(-0.15, 0.15) m along each axis.
+Physics: implicitfast, 10 substeps of 0.004 s; @reference: Euler, 20 of 0.002 s, as FetchReach-v4.
+Differences from FetchReach-v4: the reward is dense; the fingers are held by damping, not put back to zero after every
+action (their velocities in the observation are zero); the target stays the same from episode to episode.
+""",
+)

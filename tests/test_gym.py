@@ -1,0 +1,262 @@
+"""Families as Gymnasium environments: Gymnasium's checker passes, and they are what lifetimes simulate."""
+
+import subprocess
+import sys
+from functools import partial
+from typing import Any
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from epg.parts.families import REGISTRY, load_family
+from epg.parts.families.base import HostFamily, Step
+from epg.parts.families.direction import Direction
+from epg.people.gym import EPISODES, environment_id
+from epg.words.errors import BadInput
+from epg.words.runtime import COMPILER
+
+UNBOUNDED = "ignore:.*A Box observation space (min|max)imum value is -?infinity"  # as those of Gymnasium's own MuJoCo
+
+
+def make(family: str, **options: Any) -> gymnasium.Env:
+    """Make a family's environment without the wrappers."""
+    return gymnasium.make(environment_id(family), **options).unwrapped
+
+
+def rollout(environment: gymnasium.Env, actions: np.ndarray, **reset: Any) -> list[np.ndarray]:
+    """Return first observation and what each step says, until the end."""
+    first, _ = environment.reset(**reset)
+    said = [first]
+    for action in actions:
+        seen, reward, terminated, truncated, _ = environment.step(action)
+        said.append(np.array([*seen, reward, terminated, truncated], np.float32))
+        if terminated:
+            break
+    return said
+
+
+def alike(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
+    return len(one) == len(other) and all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def test_every_family_is_registered_as_it_says_of_itself() -> None:
+    assert set(EPISODES) == set(REGISTRY)
+    for name, (version, limit) in EPISODES.items():
+        family = load_family(name)
+        assert version == family.version
+        assert limit == (family.horizon if getattr(family, "resets", True) else None)
+        assert gymnasium.spec(environment_id(name)).max_episode_steps == limit
+    assert environment_id("random-hopper") == "epg/RandomHopper-v0"
+    assert environment_id("directional-half-cheetah") == "epg/DirectionalHalfCheetah-v0"
+
+
+@pytest.mark.filterwarnings(UNBOUNDED)
+@pytest.mark.parametrize("family", REGISTRY)
+def test_gymnasium_finds_no_fault(family: str) -> None:
+    check_env(make(family), skip_render_check=True)
+
+
+HOSTED = [name for name in REGISTRY if isinstance(load_family(name), HostFamily)]
+
+
+@pytest.mark.parametrize("name", [*HOSTED, "random-hopper@reference", "goal-ant@reference"])
+def test_rollouts_are_rows_of_the_simulator(name: str, rng: np.random.Generator) -> None:
+    """The same tasks, first states and actions in a batch of three, read as the host driver reads them.
+
+    Exactly, but for fetch-reach: the sums of its kinematics are rounded otherwise when compiled for three.
+    """
+    same = partial(np.allclose, atol=1e-3) if name == "fetch-reach" else np.array_equal
+    family, (name, _, physics) = load_family(name), name.partition("@")
+    tasks = jax.vmap(family.sample)(jax.random.split(jax.random.key(1), 3))
+    rows = [jax.tree.map(lambda leaf: np.asarray(leaf)[row], tasks) for row in range(3)]  # noqa: B023
+    steps = 5 if name == "fetch-reach" else 40
+    actions = rng.normal(size=(steps, 3, family.spaces.action)).astype(np.float32)
+    fresh = np.asarray(jax.jit(jax.vmap(family.fresh))(jax.random.split(jax.random.key(2), 3), tasks))
+    simulator = family.simulate(rows)
+    fresh = simulator.prepare(fresh)
+    raw = simulator.begin(fresh)
+    steer = jax.jit(jax.vmap(family.steer), compiler_options=COMPILER)
+    read = jax.jit(jax.vmap(family.read), compiler_options=COMPILER)
+    view = jax.jit(jax.vmap(family.view), compiler_options=COMPILER)(raw, tasks)
+    environments = [make(name, task=task._asdict(), physics=physics or "fast") for task in rows]
+    for row, environment in enumerate(environments):
+        environment.reset(seed=0)
+        assert same(environment._runner.begin_at(fresh[row]), view[row])
+    alive = [True] * 3
+    for action in actions:
+        after = simulator.advance(np.asarray(steer(raw, action, tasks)), fresh)
+        reading = read(Step(raw, action, after, fresh, jnp.zeros(3)), tasks)
+        for row, environment in enumerate(environments):
+            if alive[row]:
+                seen, reward, terminated, truncated, info = environment.step(action[row])
+                assert same(environment._runner.raw, after[row])
+                assert same(seen, reading.next_observation[row])
+                assert same(reward, reading.reward[row])
+                assert (terminated, truncated, info["exploded"]) == (bool(reading.terminated[row]), False, False)
+                alive[row] = not terminated
+        raw = np.asarray(after)
+
+
+def test_each_reset_draws_a_task_unless_one_is_fixed(rng: np.random.Generator) -> None:
+    environment, actions = make("random-hopper"), rng.uniform(-1, 1, (20, 3)).astype(np.float32)
+    once, again = (environment.reset(seed=4)[1]["task"] for _ in range(2))
+    assert once["gravity"] == again["gravity"]
+    assert environment.reset()[1]["task"]["gravity"] != once["gravity"]
+    assert once["mass"].shape == (4,)
+    fixed = make("random-hopper", task_seed=7)
+    told = [fixed.reset()[1]["task"]["mass"] for _ in range(2)]
+    assert np.array_equal(*told)
+    expected = load_family("random-hopper").sample(jax.random.key(7))
+    assert np.array_equal(told[0], expected.mass)
+    # A task by its seed, as it was told, as a record, and as lists: the same episode.
+    ways = [{"task_seed": 7}, {"task": fixed.reset()[1]["task"]}, {"task": expected}]
+    ways.append({"task": {name: np.asarray(it).tolist() for name, it in expected._asdict().items()}})
+    runs = [rollout(environment, actions, seed=1, options=way) for way in ways]
+    assert all(alike(runs[0], run) for run in runs)
+    assert alike(runs[0], rollout(fixed, actions, seed=1))
+    assert not alike(runs[0], rollout(environment, actions, seed=1, options={"task_seed": 8}))
+
+
+def test_physics_is_fast_or_reference(rng: np.random.Generator) -> None:
+    actions = rng.uniform(-1, 1, (10, 3)).astype(np.float32)
+    fast, reference = (
+        rollout(make("random-hopper", task_seed=0, physics=it), actions, seed=0) for it in ("fast", "reference")
+    )
+    assert np.array_equal(fast[0], reference[0])
+    assert not np.array_equal(fast[-1], reference[-1])
+    assert np.allclose(fast[5], reference[5], atol=0.2)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (
+            {"task": {"gravity": 1.0}},
+            r"a task of random-hopper consists of gravity, mass, thickness, friction, not of gravity\.",
+        ),
+        ({"task": Direction(np.float32(1))}, r"a task of random-hopper is a record of numbers like"),
+        ({"task": "easy"}, r"a task of random-hopper is a record of numbers like"),
+        ({"task_seed": -1}, r"task_seed must be a whole number from 0 to 4294967295, not -1\."),
+        ({"task_seed": 0.5}, r"task_seed must be a whole number"),
+        ({"task_seed": 1, "task": {}}, r"chosen by 'task' or by 'task_seed', not by 'task\w*' and 'task"),
+        ({"goal": 3}, r"chosen by 'task' or by 'task_seed', not by 'goal'\."),
+    ],
+)
+def test_a_bad_task_is_a_sentence(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        make("random-hopper").reset(seed=0, options=options)
+    if "goal" not in options:
+        with pytest.raises(ValueError, match=sentence):
+            make("random-hopper", **options)
+
+
+def test_a_task_of_wrong_numbers_is_a_sentence() -> None:
+    environment = make("random-hopper")
+    task = environment.reset(seed=0)[1]["task"]
+    for wrong in ({"mass": np.ones(3)}, {"gravity": np.nan}, {"mass": "heavy"}):
+        with pytest.raises(ValueError, match="a task of random-hopper"):
+            environment.reset(options={"task": task | wrong})
+    with pytest.raises(ValueError, match="random-hopper cannot be simulated with this task"):
+        environment.reset(options={"task": task | {"thickness": -np.ones(4)}})
+    assert environment.reset(options={"task": task})[0].shape == (11,)
+
+
+def test_what_is_not_offered_is_a_sentence() -> None:
+    for family, options, sentence in (
+        ("random-hopper", {"physics": "slow"}, "physics must be 'fast' or 'reference', not 'slow'"),
+        ("point-goal", {"physics": "reference"}, "only MuJoCo families have reference physics"),
+        ("point-goal", {"render_mode": "rgb_array"}, "point-goal cannot be rendered as 'rgb_array'"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            make(family, **options)
+    environment = make("random-hopper")
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        environment.step(np.zeros(3))
+    environment.reset(seed=0)
+    with pytest.raises(ValueError, match=r"an action has the shape \(3,\), not \(2,\)\."):
+        environment.step(np.zeros(2))
+
+
+@pytest.mark.parametrize("family", ["random-hopper", "random-pendulum"])
+def test_an_action_that_is_no_number_ends_the_episode(family: str) -> None:
+    environment = make(family)
+    first, _ = environment.reset(seed=0)
+    seen, reward, terminated, truncated, info = environment.step(np.full(environment.action_space.shape, np.nan))
+    assert np.array_equal(seen, first)
+    assert (reward, terminated, truncated, info) == (0.0, True, False, {"exploded": True})
+    environment.reset(seed=0)
+    assert environment.step(np.full(environment.action_space.shape, 1e6))[2] is False  # only clipped
+
+
+def test_a_jax_family_is_the_same_functions(rng: np.random.Generator) -> None:
+    family, environment = load_family("random-cart-pole"), make("random-cart-pole", task_seed=3)
+    _, info = environment.reset(seed=0)
+    task, state = family.sample(jax.random.key(3)), environment._runner.state
+    assert np.array_equal(info["task"]["force"], task.force)
+    for action in rng.integers(2, size=10):
+        state, reward, terminated = jax.jit(family.step)(state, jnp.int32(action), task)
+        said = environment.step(action)
+        assert np.allclose(said[0], family.observe(state, task), atol=1e-6)
+        assert said[1:4] == (float(reward), bool(terminated), False)
+        if terminated:
+            break
+
+
+def test_the_time_limit_is_the_horizon() -> None:
+    environment, steps, truncated = gymnasium.make("epg/RandomReacher-v0"), 0, False
+    environment.reset(seed=0)
+    while not truncated:
+        *_, terminated, truncated, _ = environment.step(np.zeros(2, np.float32))
+        steps += 1
+        assert not terminated
+    assert steps == 50
+
+
+def test_vectors_of_them_run() -> None:
+    vector = gymnasium.make_vec("epg/RandomReacher-v0", num_envs=3)
+    _, info = vector.reset(seed=0)
+    assert len({tuple(lengths) for lengths in info["task"]["length"]}) == 3
+    assert vector.step(np.zeros((3, 2), np.float32))[0].shape == (3, 10)
+    vector.close()
+
+
+def test_a_picture_shows_the_state() -> None:
+    from epg.parts.camera import find_backend
+
+    try:
+        find_backend()
+    except BadInput as reason:
+        pytest.skip(str(reason))
+    environment = gymnasium.make("epg/RandomHopper-v0", render_mode="rgb_array", task_seed=1)
+    environment.reset(seed=0)
+    upright = environment.render()
+    assert (upright.shape, upright.dtype) == ((240, 320, 3), np.uint8)
+    for _ in range(12):
+        environment.step(np.ones(3, np.float32))
+    assert (upright != environment.render()).mean() > 0.01
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import epg, gymnasium",
+        "import gymnasium, epg",
+        "import epg, importlib.util; importlib.util.find_spec('gymnasium'); import gymnasium.spaces, gymnasium",
+        "import gymnasium; gymnasium.make('epg:epg/PointGoal-v0')",
+        "import epg.people.gym, gymnasium",
+    ],
+)
+def test_importing_registers_them_whoever_comes_first(program: str) -> None:
+    count = "print(sum(name.startswith('epg/') for name in gymnasium.registry))"
+    run = subprocess.run([sys.executable, "-W", "error", "-c", f"{program}\n{count}"], capture_output=True, text=True)
+    assert (run.returncode, run.stdout) == (0, f"{len(REGISTRY)}\n"), run.stderr
+
+
+def test_importing_loads_neither_gymnasium_nor_jax() -> None:
+    program = "import sys, epg\nprint('gymnasium' in sys.modules)\nimport gymnasium\nprint('jax' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert run.stdout.split() == ["False", "False"], run.stderr

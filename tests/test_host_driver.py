@@ -1,0 +1,282 @@
+"""The host driver: equal to the scan driver, true counts, both ends of an episode carried, explosions survived."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from samples import small_loss
+
+from epg.lifetime.between import acting
+from epg.lifetime.host import HostDriver, Stage, unstack
+from epg.lifetime.learner import Control, Learned, hand_made
+from epg.lifetime.scan import run_lifetime
+from epg.methods import shards
+from epg.methods.evolution import Evolution
+from epg.methods.shards import build, make_plan
+from epg.parts.families import load_family
+from epg.parts.families.base import HostFamily, JaxFamily, Reading
+from epg.parts.families.hopper import RANDOM_HOPPER
+from epg.words.keys import Split, Stream, lifetime_key, stream_key
+from epg.words.runtime import COMPILER
+from epg.words.settings import (
+    EvolutionSettings,
+    LifetimeSettings,
+    PolicyGradientSettings,
+    PolicySettings,
+    Settings,
+    to_dict,
+)
+
+SETTINGS = Settings(
+    family="random-hopper",
+    policy=PolicySettings(hidden=(8,), log_std=-0.5),
+    loss=small_loss(reward=True, progress=True),
+    lifetime=LifetimeSettings(steps_per_update=16, updates=5, minibatch=8, learning_rate=1e-2, scoring_episodes=2),
+    ppo=PolicyGradientSettings(value_hidden=(8,)),
+    evolution=EvolutionSettings(epochs=2, noise_vectors=2, lifetimes=2, shard=2),
+)
+M, UPDATES, ROWS = SETTINGS.lifetime.steps_per_update, SETTINGS.lifetime.updates, 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outside(HostFamily):
+    """A JAX family stepped outside the lifetime: what its simulator says is its state, reward and terminated."""
+
+    inside: JaxFamily
+
+    @cached_property
+    def state(self):
+        """Return an example of the state, and how it is put back together."""
+        task = self.inside.sample(jax.random.key(0))
+        return jax.flatten_util.ravel_pytree(self.inside.reset(jax.random.key(0), task))
+
+    @property
+    def width(self):
+        return self.state[0].size + 2
+
+    def simulate(self, tasks):
+        return Slowly(self, tasks)
+
+    def fresh(self, key, task):
+        return jax.flatten_util.ravel_pytree(self.inside.reset(key, task))[0]
+
+    def view(self, raw, task):
+        return self.inside.observe(self.state[1](raw[:-2]), task)
+
+    def steer(self, raw, action, task):
+        return jnp.atleast_1d(action).astype(jnp.float32)
+
+    def read(self, step, task):
+        reward, terminated = step.after[-2], step.after[-1] > 0
+        truncated = (step.age >= self.horizon) & ~terminated
+        end = terminated | truncated
+        raw = jnp.where(end, jnp.append(step.fresh, jnp.zeros(2)), step.after)
+        return Reading(self.view(step.after, task), reward, terminated, truncated, jnp.array(False), end, raw)
+
+
+class Slowly:
+    """Steps each row by itself."""
+
+    def __init__(self, family: Outside, tasks: Sequence) -> None:
+        self.family, self.tasks = family, tasks
+        self.now = np.zeros((len(tasks), family.width), np.float32)
+        self.step = jax.jit(family.inside.step)
+        self.moved = 0
+
+    def prepare(self, fresh):
+        return fresh
+
+    def repeat(self, times):
+        return Slowly(self.family, [task for task in self.tasks for _ in range(times)])
+
+    def begin(self, fresh):
+        self.restart(np.ones(len(fresh), bool), fresh)
+        return self.now.copy()
+
+    def restart(self, ended, fresh):
+        self.now[ended] = 0.0
+        self.now[ended, :-2] = fresh[ended]
+
+    def advance(self, control, fresh, rows=None):
+        for row in range(len(self.tasks)) if rows is None else rows:
+            discrete = self.family.spaces.discrete
+            action = jnp.int32(control[row, 0]) if discrete else jnp.asarray(control[row])
+            after, reward, terminated = self.step(
+                self.family.state[1](jnp.asarray(self.now[row, :-2])), action, self.tasks[row]
+            )
+            self.now[row] = [*jax.flatten_util.ravel_pytree(after)[0], reward, terminated]
+            self.moved += 1
+        return self.now.copy()
+
+
+def outside(family: JaxFamily) -> Outside:
+    """Return the same family, simulated by the host."""
+    shared = ("name", "version", "summary", "spaces", "horizon", "sample", "features")
+    return Outside(inside=family, **{name: getattr(family, name) for name in shared})
+
+
+def lifetimes(family, number: int = ROWS):
+    """Return keys and tasks of lifetimes."""
+    keys = jnp.stack([lifetime_key(0, Split.TRAIN, 0, index) for index in range(number)])
+    return keys, jax.vmap(lambda key: family.sample(stream_key(key, Stream.TASK)))(keys)
+
+
+# Gaussian actions and time limits only; discrete actions, terminations and time limits both.
+CASES = {"point-goal": ("learned", 20), "random-cart-pole": ("ppo", 12)}
+
+
+def case(name: str):
+    """Return plan, family and the control of all rows."""
+    learner, horizon = CASES[name]
+    family = replace(load_family(name), horizon=horizon)
+    if learner == "learned":
+        learner = Learned(SETTINGS.loss, SETTINGS.policy, family.spaces)
+        phi = learner.initial_phi(jax.random.key(0))
+    else:
+        learner, phi = hand_made(learner, SETTINGS, family.spaces), jnp.zeros(0)
+    return make_plan(SETTINGS, learner, family), family, Control(jnp.tile(phi, (ROWS, 1)), jnp.zeros(()))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_host_driver_is_the_scan_driver(name):
+    plan, family, control = case(name)
+    keys, tasks = lifetimes(family)
+    axes = (0, Control(0, None), 0)
+    scan = jax.jit(jax.vmap(partial(run_lifetime, plan, family), axes), compiler_options=COMPILER)
+    theirs = scan(tasks, control, keys)
+    ours = HostDriver(plan, outside(family)).run(keys, tasks, control)
+    np.testing.assert_array_equal(np.isnan(ours.episode_return), np.isnan(theirs.episode_return))
+    np.testing.assert_allclose(ours.episode_return, theirs.episode_return, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(ours.kl, theirs.kl, rtol=1e-2, atol=1e-6)
+    np.testing.assert_allclose(ours.final_return, theirs.final_return, rtol=1e-3, atol=1e-3)
+    for a, b in zip(jax.tree.leaves(ours.policy), jax.tree.leaves(theirs.policy), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+    for a, b in zip(jax.tree.leaves(ours.normaliser), jax.tree.leaves(theirs.normaliser), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+    assert np.isfinite(ours.episode_return).any()
+    assert not np.any(ours.nonfinite)
+    assert not np.any(ours.exploded)
+
+
+def test_env_steps_are_those_simulated(monkeypatch):
+    # A pole that falls is not simulated to the horizon; the scan driver cannot stop, and counts what it simulates.
+    plan, family, control = case("random-cart-pole")
+    family = replace(family, horizon=60)
+    keys, tasks = lifetimes(family)
+    simulators = []
+    host, simulate = outside(family), Outside.simulate
+    repeat = Slowly.repeat
+    monkeypatch.setattr(Outside, "simulate", lambda *args: simulators.append(simulate(*args)) or simulators[-1])
+    monkeypatch.setattr(Slowly, "repeat", lambda *args: simulators.append(repeat(*args)) or simulators[-1])
+    steps = np.asarray(HostDriver(plan, host).run(keys, tasks, control).env_steps)
+    assert steps.sum() == sum(it.moved for it in simulators)
+    assert simulators[0].moved == ROWS * M * UPDATES
+    assert simulators[1].moved < ROWS * 2 * family.horizon
+    assert (steps > M * UPDATES).all()
+
+
+def test_rollout_carries_both_ends_of_an_episode():
+    # Poles fall or reach the limit of 12 steps: each end is what the family's own step says, never both.
+    plan, family, _ = case("random-cart-pole")
+    keys, tasks = lifetimes(family)
+    driver, host = HostDriver(plan, outside(family)), outside(family)
+    stage = Stage(host.simulate(unstack(tasks, ROWS)), tasks, keys)
+    packed, seen = driver._start(stage, 0), []
+    actor = acting(driver.programs.begin(keys))
+    for index in range(6):
+        rows = driver._simulate(stage, actor, packed, index)
+        packed = rows[-1]
+        seen.append(jax.vmap(driver.packing.rollout, 1, 1)(jnp.asarray(rows)))
+    rollout = jax.tree.map(lambda *parts: np.concatenate(parts), *seen)  # [6 M, ROWS, ...]
+    assert rollout.terminated.any()
+    assert rollout.truncated.any()
+    assert not (rollout.terminated & rollout.truncated).any()
+    step = jax.jit(jax.vmap(family.step))
+    end = rollout.terminated | rollout.truncated
+    for t in range(6 * M):
+        after, reward, terminated = step(rollout.observation[t], rollout.action[t], tasks)  # it sees its state
+        np.testing.assert_array_equal(terminated, rollout.terminated[t])
+        np.testing.assert_allclose(after, rollout.next_observation[t], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(reward, rollout.reward[t])
+        if t + 1 < 6 * M:  # goes on from there, or from a fresh state
+            same = (rollout.observation[t + 1] == rollout.next_observation[t]).all(axis=1)
+            np.testing.assert_array_equal(same, ~end[t])
+    for row in range(ROWS):
+        ages = np.diff(np.flatnonzero(end[:, row]), prepend=-1)
+        np.testing.assert_array_equal(rollout.truncated[end[:, row], row], ages == family.horizon)
+
+
+# --- explosions -----------------------------------------------------------------------------------------------------
+
+
+def hopper_outcome(family, bad=None):
+    """Run hopper lifetimes under PPO; `bad` changes the tasks."""
+    family = replace(family, horizon=20)
+    plan = make_plan(SETTINGS, hand_made("ppo", SETTINGS, family.spaces), family)
+    keys, tasks = lifetimes(family)
+    tasks = bad(tasks) if bad else tasks
+    return HostDriver(plan, family).run(keys, tasks, Control(jnp.zeros((ROWS, 0)), jnp.zeros(())))
+
+
+def whole(outcome, row: int):
+    """Return every number of one lifetime."""
+    return [np.asarray(leaf[row]) for leaf in jax.tree.leaves(outcome)]
+
+
+@pytest.fixture(scope="module")
+def sound():
+    """Return what lifetimes of random-hopper leave behind."""
+    return hopper_outcome(RANDOM_HOPPER)
+
+
+def test_sound_physics_never_explodes(sound):
+    assert not np.any(sound.exploded)
+    assert np.isfinite(sound.final_return).all()
+
+
+def absurd(tasks):
+    """Make the second hopper a billionth of its weight."""
+    return tasks._replace(mass=tasks.mass.at[1].set(1e-9), gravity=tasks.gravity.at[1].set(1e6))
+
+
+def test_absurd_physics_is_counted_and_leaves_neighbours_alone(sound):
+    outcome = hopper_outcome(RANDOM_HOPPER, absurd)
+    np.testing.assert_array_equal(np.asarray(outcome.exploded) > 0, [False, True, False])
+    assert np.isfinite(outcome.final_return).all()
+    assert not np.any(outcome.nonfinite)
+    assert np.isfinite(outcome.episode_return[1]).any()  # episodes went on ending and beginning
+    for row in (0, 2):
+        for a, b in zip(whole(sound, row), whole(outcome, row), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_a_policy_gone_mad_ends_its_episodes():
+    # Steered by not-a-number from the 2nd task on, every step is an explosion, and the lifetime goes on to its end.
+    mad = replace(RANDOM_HOPPER, observe=lambda body, task: RANDOM_HOPPER.observe(body, task) * (1 + 0 * task.gravity))
+    outcome = hopper_outcome(mad, lambda tasks: tasks._replace(gravity=tasks.gravity.at[1].set(jnp.nan)))
+    assert outcome.exploded[1] == UPDATES * M + 2  # each step of the lifetime, and both scoring trajectories
+    np.testing.assert_array_equal(outcome.env_steps[1], UPDATES * M + 2)
+    assert np.isnan(outcome.final_return[1])  # a lifetime that met NaN ranks worst
+    assert outcome.nonfinite[1] > 0
+    assert np.isfinite(outcome.final_return[jnp.array([0, 2])]).all()
+
+
+def test_evolution_goes_on_after_explosions(monkeypatch):
+    family = replace(RANDOM_HOPPER, horizon=8, sample=lambda key: absurd_task(RANDOM_HOPPER.sample(key)))
+    monkeypatch.setattr(shards, "load_family", lambda name: family)
+    evolution, evaluate = Evolution(SETTINGS), build(to_dict(SETTINGS))
+    for _ in range(2):
+        population = evolution.ask()
+        told = evolution.tell(population, [evaluate(it) for it in evolution.requests(population)], 1.0)
+        assert told.nonfinite == 0
+        assert told.exploded > 0
+        assert np.isfinite(told.fitness_mean)
+
+
+def absurd_task(task):
+    """Make any hopper absurdly light and heavy-handed gravity pull at it."""
+    return task._replace(mass=jnp.full(4, 1e-9), gravity=jnp.float32(1e6))

@@ -1,0 +1,58 @@
+"""Steps per second of one core for the three ways to write a family: the table in docs/custom_family.md.
+
+    python tools/family_speed.py [ROUNDS]
+
+The examples in turns, with the same loss, policy and lifetimes. Seconds are of the processor, so that what else the
+machine does counts little; the best round counts.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+from epg.words.runtime import use_single_thread
+
+use_single_thread()
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+
+from epg.lifetime.learner import evolved  # noqa: E402
+from epg.methods.shards import batch_of_lifetimes, find_family, make_plan  # noqa: E402
+from epg.people.trials import initial_losses  # noqa: E402
+from epg.words.keys import Split  # noqa: E402
+from epg.words.settings import LifetimeSettings, Settings  # noqa: E402
+
+FAMILIES = ("my_family:WINDY_CART", "my_mujoco_family:SWINGER", "my_gym_family:PLANETS")
+LIFETIMES = 32
+
+
+def trial(family: str):
+    """Return a function that runs 32 lifetimes of 2048 steps and says how many steps that took in all."""
+    settings = Settings(family=f"examples.{family}", lifetime=LifetimeSettings(updates=64))
+    found = find_family(settings.family)
+    plan = make_plan(settings, evolved(settings, found.spaces), found)
+    batch = batch_of_lifetimes(plan, found, settings.seed, Split.TRAIN)
+    phi, rows = jnp.asarray(initial_losses(settings, LIFETIMES)), jnp.arange(LIFETIMES)
+    return lambda: int(np.sum(jax.block_until_ready(batch(phi, rows, jnp.int32(0), jnp.float32(0))).env_steps))
+
+
+def main(rounds: int) -> None:
+    """Print the table."""
+    trials = {family: trial(family) for family in FAMILIES}
+    best = dict.fromkeys(FAMILIES, 0.0)
+    for turn in range(rounds + 1):
+        for family, run in trials.items():
+            began = time.process_time()
+            steps = run()
+            if turn:  # the first one compiles
+                best[family] = max(best[family], steps / (time.process_time() - began))
+    for family, rate in best.items():
+        print(f"{family:28} {rate:9.0f} steps/s  {1e6 / rate:6.1f} us a step")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 3)
