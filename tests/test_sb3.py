@@ -26,7 +26,8 @@ def test_its_ppo_trains_on_random_hopper() -> None:
     trained, _ = evaluate_policy(model, model.get_env(), n_eval_episodes=8, warn=False)
     assert model.num_timesteps == 8192
     assert all(np.isfinite(it).all() for it in (it.detach().numpy() for it in model.policy.parameters()))
-    assert trained > untrained + 10, (untrained, trained)  # it hops, if clumsily
+    # Mean of 8 episodes; seeds 0, 1 and 2 gained 103, 107 and 77.
+    assert trained > untrained + 40, (untrained, trained)
 
 
 def test_it_runs_several_at_once() -> None:

@@ -146,8 +146,11 @@ def roll(
     """Run an episode with each actor: the same task, first state and action noise."""
     number, nq = len(actors), family.sizes.qpos
     actor = jax.tree.map(lambda *leaves: jnp.stack(leaves), *actors)
-    begun = jax.random.split(jax.random.fold_in(stream_key(key, Stream.RESET), 0), 1)[0]
-    noise = draw_noise(jax.random.fold_in(stream_key(key, Stream.ACTION), 0), plan.spaces, family.horizon)
+    # The keys of the drivers' scoring trajectories.
+    begun, noise = (
+        stream_key(key, Stream.RESET),
+        draw_noise(stream_key(key, Stream.ACTION), plan.spaces, family.horizon),
+    )
     plain = jax.tree.map(np.asarray, task)
     simulator = family.simulate([plain] * number)
     fresh = simulator.prepare(np.tile(np.asarray(family.fresh(begun, task)), (number, 1)))

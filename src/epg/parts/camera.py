@@ -150,6 +150,7 @@ class Camera:
         spec = load_spec(family, visible=True)
         _light(spec, size)
         self.model = build_model(family, spec, compile_spec(spec), task)
+        _see_through(self.model)
         self.data, self.size = mujoco.MjData(self.model), size
         self.view, self.marks = view_of(family, self.model), marks_of(task)
         self._context = mujoco.MjrContext(self.model, mujoco.mjtFontScale.mjFONTSCALE_100.value)
@@ -236,3 +237,10 @@ def _light(spec: Any, size: tuple[int, int]) -> None:
     for floor in spec.textures:
         if floor.builtin == mujoco.mjtBuiltin.mjBUILTIN_CHECKER:
             floor.rgb1[:], floor.rgb2[:] = (0.55, 0.58, 0.60), (0.75, 0.78, 0.80)
+
+
+def _see_through(model: Any) -> None:
+    """Make Fetch's table a pane of glass: targets may lie inside it or behind it."""
+    table = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, "table0")
+    for geom in np.flatnonzero(model.geom_bodyid == table) if table >= 0 else ():
+        model.geom_rgba[geom, 3] = model.mat_rgba[model.geom_matid[geom], 3] = 0.35

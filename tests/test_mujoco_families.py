@@ -1,0 +1,324 @@
+"""The MuJoCo families: Gymnasium's environments as oracles, drift of the fast clock, tasks and their distributions."""
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from epg.parts.families import REGISTRY, ant, load_family
+from epg.parts.families.base import Step
+from epg.parts.families.mujoco_family import MujocoFamily
+
+pytestmark = pytest.mark.usefixtures("strict_dtypes")
+
+TASKS = 2000
+STOCK = {
+    "random-hopper": "Hopper-v5",
+    "random-walker": "Walker2d-v5",
+    "directional-half-cheetah": "HalfCheetah-v5",
+    "goal-ant": "Ant-v5",
+    "random-reacher": "Reacher-v5",
+}
+MUJOCO = [name for name in REGISTRY if isinstance(load_family(name), MujocoFamily)]
+
+
+def begin_at(simulator, pose: np.ndarray) -> np.ndarray:
+    """Begin with every row at this pose, in double precision, and return it as a batch."""
+    fresh = np.tile(pose, (len(simulator.models), 1))
+    simulator.begin(fresh)
+    simulator.state[:, 1:] = fresh
+    return fresh
+
+
+def pose_of(environment) -> np.ndarray:
+    """Return positions and velocities of a Gymnasium environment."""
+    return np.concatenate([environment.data.qpos, environment.data.qvel])
+
+
+# --- reference mode is Gymnasium ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("name", STOCK)
+def test_reference_states_are_gymnasiums(name, seed):
+    # 200 random actions; no episode is ended, so that falling, lying and tumbling bodies are compared too.
+    family, environment = load_family(f"{name}@reference"), gymnasium.make(STOCK[name]).unwrapped
+    environment.reset(seed=seed)
+    simulator, rng = family.simulate([family.stock_task] * 2), np.random.default_rng(seed)
+    fresh, first = begin_at(simulator, pose_of(environment)), pose_of(environment)
+    for _ in range(200):
+        action = rng.uniform(-1, 1, family.spaces.action)
+        environment.step(action)
+        simulator.advance(np.tile(action, (2, 1)), fresh)
+        np.testing.assert_allclose(simulator.state[:, 1:], np.tile(pose_of(environment), (2, 1)), rtol=0, atol=1e-9)
+    assert np.abs(pose_of(environment) - first).max() > 1.0
+    environment.close()
+
+
+@pytest.mark.parametrize("name", ["random-hopper", "random-walker", "directional-half-cheetah", "goal-ant"])
+def test_observation_is_gymnasiums(name):
+    family = load_family(f"{name}@reference")
+    options = {"include_cfrc_ext_in_observation": False} if name == "goal-ant" else {}
+    environment = gymnasium.make(STOCK[name], **options).unwrapped
+    seen, _ = environment.reset(seed=3)
+    simulator, view, rng = family.simulate([family.stock_task]), jax.jit(family.view), np.random.default_rng(3)
+    fresh = begin_at(simulator, pose_of(environment))
+    raw = simulator.begin(fresh.astype(np.float32))
+    simulator.state[:, 1:] = fresh
+    for _ in range(50):
+        np.testing.assert_allclose(view(raw[0], family.stock_task), seen, rtol=1e-6, atol=1e-6)
+        action = rng.uniform(-1, 1, family.spaces.action)
+        seen, *_ = environment.step(action)
+        raw = simulator.advance(action[None], fresh)
+    environment.close()
+
+
+def test_reacher_observation_is_gymnasiums_without_the_lag():
+    # Reacher-v5 reads the fingertip one substep late; of a state at rest both say the same.
+    family, environment = load_family("random-reacher"), gymnasium.make("Reacher-v5").unwrapped
+    seen, _ = environment.reset(seed=0)
+    simulator, rng = family.simulate([family.stock_task]), np.random.default_rng(0)
+    for _ in range(20):
+        qpos = np.concatenate([rng.uniform(-3, 3, 2), rng.uniform(-0.2, 0.2, 2)])
+        environment.set_state(qpos, np.concatenate([rng.uniform(-5, 5, 2), np.zeros(2)]))
+        seen = environment._get_obs()
+        raw = simulator.begin(pose_of(environment)[None].astype(np.float32))
+        np.testing.assert_allclose(family.view(jnp.asarray(raw[0]), family.stock_task), seen, rtol=1e-5, atol=1e-6)
+    environment.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "sign"),
+    [("random-hopper", "x_velocity", 1), ("random-walker", "x_velocity", 1), ("directional-hopper", "x_velocity", -1)]
+    + [("directional-half-cheetah", "x_velocity", -1)],
+)
+def test_reward_is_gymnasiums_velocity(name, key, sign):
+    family, stock = load_family(f"{name}@reference"), STOCK.get(name, "Hopper-v5")
+    task = family.stock_task if sign > 0 else family.stock_task._replace(sign=jnp.float32(-1.0))
+    environment = gymnasium.make(stock).unwrapped
+    environment.reset(seed=0)
+    simulator, rng = family.simulate([task]), np.random.default_rng(0)
+    fresh, judge = begin_at(simulator, pose_of(environment)), jax.jit(family.judge)
+    for _ in range(10):
+        action = rng.uniform(-1, 1, family.spaces.action).astype(np.float32)
+        *_, info = environment.step(action)
+        raw = simulator.advance(action[None].astype(np.float64), fresh)
+        cost = 0.05 * np.square(action).sum() if "cheetah" in name else 0.0
+        reward, _ = judge(family.body(jnp.asarray(raw[0])), jnp.asarray(action), task)
+        np.testing.assert_allclose(reward, sign * info[key] - cost, rtol=1e-4, atol=1e-4)
+    environment.close()
+
+
+# --- the fast clock -------------------------------------------------------------------------------------------------
+
+# Largest drift of any position (metres, radians) after 5 and after 20 actions from the same state, over 8 random
+# action sequences: measured, then bounded by about twice as much. Contacts make it grow: it tells how long a rollout
+# may be compared step by step, not how well a policy does.
+DRIFT = {}
+
+
+@pytest.mark.parametrize("name", DRIFT)
+def test_fast_clock_drifts_little(name):
+    drift = drift_of(load_family(name))
+    assert (drift <= np.array(DRIFT[name])).all(), drift
+    assert (drift > 1e-7).all()  # it is another clock
+
+
+def drift_of(family, rows: int = 8) -> np.ndarray:
+    """Return the largest difference of positions after 5 and after 20 actions."""
+    task, rng = family.stock_task, np.random.default_rng(0)
+    keys = jax.random.split(jax.random.key(0), rows)
+    fresh = np.asarray(jax.vmap(family.fresh, (0, None))(keys, task))
+    actions = jnp.asarray(rng.uniform(-1, 1, (20, rows, family.spaces.action)), jnp.float32)
+    steer = jax.jit(jax.vmap(family.steer, (0, 0, None)))
+    positions = []
+    for it in (family, family.reference):
+        simulator, path = it.simulate([task] * rows), []
+        raw = simulator.begin(fresh)
+        for action in actions:
+            raw = simulator.advance(np.asarray(steer(raw, action, task)), fresh)
+            path.append(simulator.state[:, 1 : 1 + family.sizes.qpos].copy())
+        positions.append(np.stack(path))
+    return np.abs(positions[0] - positions[1]).max(axis=(1, 2))[[4, 19]]
+
+
+# --- tasks ----------------------------------------------------------------------------------------------------------
+
+
+def tasks_of(family, number: int = TASKS):
+    """Sample tasks with fixed keys."""
+    return jax.jit(jax.vmap(family.sample))(jax.random.split(jax.random.key(7), number))
+
+
+def uniform(low: float, high: float):
+    """Return the distribution function of U(low, high)."""
+    return scipy.stats.uniform(low, high - low).cdf
+
+
+PHYSIQUE = [("gravity", (), (2, 20)), ("mass", None, (0.5, 2)), ("thickness", None, (0.5, 2))]
+QUANTITIES = [
+    *((name, field, bounds) for name in ("random-hopper", "random-walker") for field, _, bounds in PHYSIQUE),
+    *((name, "friction", (0.5, 2)) for name in ("random-hopper", "random-walker")),
+    ("random-reacher", "length", (0.5, 1.5)),
+    ("goal-ant", "bearing", ant.CIRCLE),
+    ("goal-ant", "yaw", (-np.pi, np.pi)),
+    ("goal-ant-right", "bearing", ant.RIGHT),
+    ("goal-ant-left", "bearing", ant.LEFT),
+    ("goal-ant-no-reset", "bearing", ant.CIRCLE),
+    ("fetch-reach", "offset", (-0.15, 0.15)),
+]
+
+
+@pytest.mark.parametrize(("name", "field", "bounds"), QUANTITIES)
+def test_tasks_have_the_stated_distribution(name, field, bounds):
+    # Kolmogorov-Smirnov on each component, 2000 tasks, fixed keys: a bound wrong by 5 % of the range gives p < 1e-4.
+    values = np.asarray(getattr(tasks_of(load_family(name)), field)).reshape(TASKS, -1)
+    for column in values.T:
+        assert scipy.stats.kstest(column, uniform(*bounds)).pvalue > 1e-3
+    correlation = np.corrcoef(values.T).reshape(values.shape[1], -1)
+    assert np.abs(correlation - np.eye(len(correlation))).max() < 4.5 / np.sqrt(TASKS)
+
+
+@pytest.mark.parametrize("name", ["directional-hopper", "directional-half-cheetah"])
+def test_both_directions_occur_alike(name):
+    family = load_family(name)
+    signs = np.asarray(tasks_of(family).sign)
+    assert set(signs.tolist()) == {-1.0, 1.0}
+    assert scipy.stats.binomtest(int((signs > 0).sum()), TASKS).pvalue > 1e-3
+    for share, factor in ((0.0, 1.0), (0.49, 1.0), (0.5, -1.0), (0.99, -1.0)):
+        np.testing.assert_array_equal(family.orbit(tasks_of(family), jnp.float32(share)).sign, factor * signs)
+
+
+def goals_of(name: str) -> np.ndarray:
+    """Return where the goals of 2000 tasks are."""
+    return np.asarray(jax.vmap(ant.position)(tasks_of(load_family(name))))
+
+
+def test_arcs_part_the_goals():
+    for name in ("goal-ant", "goal-ant-right", "goal-ant-left"):
+        np.testing.assert_allclose(np.linalg.norm(goals_of(name), axis=1), ant.DISTANCE, rtol=1e-5)
+    assert (goals_of("goal-ant-right")[:, 0] > 0).all()
+    assert (goals_of("goal-ant-left")[:, 0] < 0).all()
+    assert 0.45 < (goals_of("goal-ant")[:, 0] > 0).mean() < 0.55
+
+
+@pytest.mark.parametrize("name", ["goal-ant", "goal-ant-right", "goal-ant-left"])
+def test_orbit_keeps_the_arc(name):
+    family, arcs = load_family(name), {"goal-ant": ant.CIRCLE, "goal-ant-right": ant.RIGHT, "goal-ant-left": ant.LEFT}
+    tasks, arc = tasks_of(family), arcs[name]
+    for share in (0.0, 0.37, 0.5, 1.0):
+        moved = np.asarray(family.orbit(tasks, jnp.float32(share)).bearing)
+        assert scipy.stats.kstest(moved, uniform(*arc)).pvalue > 1e-3
+        shift = np.mod(moved - np.asarray(tasks.bearing) - share * (arc[1] - arc[0]) + 1e-4, arc[1] - arc[0])
+        np.testing.assert_allclose(shift, 1e-4, atol=1e-5)
+    np.testing.assert_array_equal(family.orbit(tasks, jnp.float32(0.37)).yaw, tasks.yaw)
+
+
+# --- only the task varies -------------------------------------------------------------------------------------------
+
+OF_THE_TASK = {"goal-ant": slice(3, 7), "goal-ant-right": slice(3, 7), "goal-ant-left": slice(3, 7)}
+OF_THE_TASK["goal-ant-no-reset"] = slice(3, 7)  # the yaw at the start is the task's
+
+
+@pytest.mark.parametrize("name", MUJOCO)
+def test_same_reset_key_starts_alike_and_only_the_task_varies(name):
+    family, number = load_family(name), 6
+    tasks = tasks_of(family, number)
+    fresh = np.asarray(jax.vmap(family.fresh, (None, 0))(jax.random.key(0), tasks))
+    start = fresh.copy()
+    start[:, OF_THE_TASK.get(name, slice(0))] = 0.0
+    np.testing.assert_array_equal(start, np.tile(start[0], (number, 1)))
+    first = np.asarray(family.fresh(jax.random.key(1), jax.tree.map(lambda leaf: leaf[0], tasks)))
+    assert np.array_equal(first, fresh[0]) == (name == "fetch-reach")  # whose episodes all begin alike
+
+    plain = jax.tree.map(np.asarray, tasks)
+    simulator = family.simulate([jax.tree.map(lambda leaf: leaf[row], plain) for row in range(number)])  # noqa: B023
+    raw = simulator.begin(fresh)
+    steer, judge = jax.jit(jax.vmap(family.steer)), jax.jit(jax.vmap(family.judge))
+    action = jnp.full((number, family.spaces.action), 0.5)
+    for _ in range(3):
+        raw = simulator.advance(np.asarray(steer(raw, action, tasks)), fresh)
+    reward, _ = judge(jax.vmap(family.body)(jnp.asarray(raw)), action, tasks)
+    later = np.column_stack([np.asarray(jax.vmap(family.view)(jnp.asarray(raw), tasks)), np.asarray(reward)])
+    kinds = len(np.unique(np.concatenate(jax.tree.leaves(jax.tree.map(lambda it: it.reshape(number, -1), plain)), 1), axis=0))
+    assert kinds > 1
+    assert len(np.unique(later, axis=0)) == kinds
+
+
+# --- ends and resets ------------------------------------------------------------------------------------------------
+
+
+def read(family, task, *, x: float, age: float, height: float = 0.75):
+    """Read a step after which the ant is at (x, 0)."""
+    nq, nv, _ = family.sizes
+    fresh = family.fresh(jax.random.key(0), task)
+    before = jnp.concatenate([fresh, jnp.zeros(nq), jnp.ones(1)])
+    after = before.at[0].set(x).at[1].set(0.0).at[2].set(height)
+    return after, fresh, family.read(Step(before, jnp.zeros(8), after, fresh, jnp.float32(age)), task)
+
+
+EAST = ant.Goal(bearing=jnp.float32(0.0), yaw=jnp.float32(0.0))
+
+
+@pytest.mark.parametrize(
+    ("name", "x", "height", "age", "terminated", "truncated", "restart"),
+    [
+        ("goal-ant", 5.0, 0.75, 10, False, False, False),
+        ("goal-ant", 5.0, 0.75, 200, False, True, True),
+        ("goal-ant", 9.5, 0.75, 10, False, False, False),
+        ("goal-ant", 5.0, 0.2, 10, True, False, True),
+        ("goal-ant", 5.0, 1.0, 200, True, False, True),
+        ("goal-ant-no-reset", 5.0, 0.75, 199, False, False, False),
+        ("goal-ant-no-reset", 5.0, 0.75, 200, False, True, False),
+        ("goal-ant-no-reset", 5.0, 0.1, 10, False, False, False),
+        ("goal-ant-no-reset", 9.1, 0.75, 10, True, False, True),
+        ("goal-ant-no-reset", 9.1, 0.75, 200, True, False, True),
+        ("goal-ant-no-reset", 8.9, 0.75, 10, False, False, False),
+    ],
+)
+def test_ends_and_restarts_of_goal_ant(name, x, height, age, terminated, truncated, restart):
+    family = load_family(name)
+    after, fresh, reading = read(family, EAST, x=x, age=age, height=height)
+    ends = bool(reading.terminated), bool(reading.truncated), bool(reading.restart)
+    assert ends == (terminated, truncated, restart)
+    np.testing.assert_array_equal(reading.next_observation, family.view(after, EAST))  # before any restart
+    np.testing.assert_array_equal(reading.raw[: len(fresh)], fresh if restart else after[: len(fresh)])
+
+
+@pytest.mark.parametrize(
+    ("name", "index", "ends", "goes_on"),
+    [
+        ("random-hopper", 1, (0.69, -1.0), (0.71, 5.0)),
+        ("random-hopper", 2, (0.51, -0.51), (0.49, -0.49)),
+        ("directional-hopper", 1, (0.69,), (0.71,)),
+        ("directional-hopper", 2, (), (0.51, -2.0)),
+        ("random-walker", 1, (0.79, 2.01), (0.81, 1.99)),
+        ("random-walker", 2, (1.01, -1.01), (0.99, -0.99)),
+        ("directional-half-cheetah", 2, (), (3.0, -3.0)),
+        ("random-reacher", 0, (), (3.0, -3.0)),
+    ],
+)
+def test_episodes_end_where_the_specification_says(name, index, ends, goes_on):
+    family = load_family(name)
+    task = family.stock_task
+    fresh = family.fresh(jax.random.key(0), task)
+    raw = jnp.concatenate([fresh, jnp.zeros(family.sizes.qpos), jnp.ones(1)])
+    judge = jax.jit(lambda raw: family.judge(family.body(raw), jnp.zeros(family.spaces.action), task)[1])
+    assert not judge(raw)
+    for value in ends:
+        assert judge(raw.at[index].set(value))
+    for value in goes_on:
+        assert not judge(raw.at[index].set(value))
+
+
+def test_goal_ant_is_rewarded_for_approach():
+    # Speed (3, 4) at (0, 10): towards the goal at (10, 0) that is (3 - 4) / sqrt(2).
+    family = load_family("goal-ant")
+    raw = jnp.zeros(family.width).at[1].set(10.0).at[2].set(0.75)
+    speed = family.sizes.qpos + family.sizes.qvel
+    raw = raw.at[speed].set(3.0).at[speed + 1].set(4.0)
+    reward, _ = family.judge(family.body(raw), jnp.zeros(8), EAST)
+    np.testing.assert_allclose(reward, -1 / np.sqrt(2), rtol=1e-5)
+    np.testing.assert_allclose(family.features(EAST._replace(bearing=jnp.float32(0.25))), [0.0, 1.0], atol=1e-6)

@@ -1,0 +1,315 @@
+"""MuJoCo behind its door: tasks written into models, batches of them, sensors, mocap bodies, explosions."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import pytest
+
+from epg.parts.families import load_family
+from epg.parts.families.hopper import DIRECTIONAL_HOPPER, RANDOM_HOPPER
+from epg.parts.families.mujoco_family import Clock, MujocoFamily
+from epg.parts.families.reacher import RANDOM_REACHER, Links
+from epg.parts.families.walker import RANDOM_WALKER
+from epg.parts.physics import build_models, compile_spec, load_spec, model_path
+from epg.words.errors import BadInput
+from epg.words.settings import Spaces
+
+PARTS = {"random-hopper": 4, "random-walker": 7}
+
+
+def one_model(family, task):
+    """Return the model of a task."""
+    (model,) = build_models(family, [task])
+    return model
+
+
+def some_physique(family, seed: int = 0):
+    """Return a random task as plain numbers."""
+    return jax.tree.map(np.asarray, family.sample(jax.random.key(seed)))
+
+
+# --- tasks in models ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", [RANDOM_HOPPER, RANDOM_WALKER], ids=lambda it: it.name)
+def test_mass_and_inertia_scale_together(family):
+    factors = some_physique(family).mass
+    stock, model = one_model(family, family.stock_task), one_model(family, family.stock_task._replace(mass=factors))
+    np.testing.assert_allclose(model.body_mass[1:], stock.body_mass[1:] * factors, rtol=1e-12)
+    np.testing.assert_allclose(model.body_inertia[1:], stock.body_inertia[1:] * factors[:, None], rtol=1e-12)
+    np.testing.assert_array_equal(model.geom_size, stock.geom_size)
+    for name in ("body_ipos", "body_iquat", "geom_friction", "dof_armature", "actuator_gear"):
+        np.testing.assert_array_equal(getattr(model, name), getattr(stock, name))
+
+
+@pytest.mark.parametrize("family", [RANDOM_HOPPER, RANDOM_WALKER], ids=lambda it: it.name)
+def test_model_of_a_task_is_one_compiled_with_explicit_numbers(family):
+    # The oracle is told each part's mass before it is compiled: MuJoCo derives inertia and constants by itself.
+    task = some_physique(family, 3)
+    model, stock = one_model(family, task), one_model(family, family.stock_task)
+    spec = load_spec(family)
+    spec.option.gravity[2] = -float(str(task.gravity))
+    bodies = [stock.body(index).name for index in range(1, stock.nbody)]
+    for index, name in enumerate(bodies):
+        geom = spec.geom(f"{name}_geom")
+        geom.size[0] *= float(task.thickness[index])
+        geom.friction[0] *= float(task.friction[index])
+        geom.mass = stock.body(name).mass[0] * float(task.mass[index])
+    spec.geom("floor").friction[0] *= float(task.friction[-1])
+    oracle = compile_spec(spec)
+    names = ("body_mass", "body_inertia", "body_ipos", "body_iquat", "body_subtreemass", "body_invweight0")
+    for name in (*names, "dof_invweight0", "dof_M0", "actuator_acc0", "geom_size", "geom_friction", "geom_rbound"):
+        np.testing.assert_allclose(getattr(model, name), getattr(oracle, name), rtol=1e-9, atol=1e-12, err_msg=name)
+    np.testing.assert_allclose(model.stat.meanmass, oracle.stat.meanmass, rtol=1e-9)
+    np.testing.assert_array_equal(model.opt.gravity, oracle.opt.gravity)
+    assert not np.allclose(model.body_inertia, stock.body_inertia, rtol=0.05)
+
+
+def test_thickness_changes_inertia_at_the_same_mass():
+    task = RANDOM_HOPPER.stock_task._replace(thickness=np.array([2.0, 1.0, 1.0, 1.0], np.float32))
+    stock, model = one_model(RANDOM_HOPPER, RANDOM_HOPPER.stock_task), one_model(RANDOM_HOPPER, task)
+    np.testing.assert_allclose(model.body_mass, stock.body_mass, rtol=1e-12)
+    assert model.geom("torso_geom").size[0] == 2 * stock.geom("torso_geom").size[0]
+    # About its axis a capsule of mass m and radius r has between m r²/2 (cylinder) and 2 m r²/5 (ball).
+    axis = model.body("torso").inertia.min() / (model.body("torso").mass[0] * model.geom("torso_geom").size[0] ** 2)
+    assert 0.4 < axis < 0.5
+    np.testing.assert_allclose(model.body_inertia[2:], stock.body_inertia[2:], rtol=1e-9)
+
+
+@pytest.mark.parametrize("family", [RANDOM_HOPPER, RANDOM_WALKER], ids=lambda it: it.name)
+def test_each_quantity_reaches_the_model_alone(family):
+    stock, task = one_model(family, family.stock_task), some_physique(family)
+    parts = PARTS[family.name]
+    heavy = one_model(family, family.stock_task._replace(gravity=task.gravity))
+    np.testing.assert_allclose(heavy.opt.gravity, [0, 0, -task.gravity], rtol=1e-6)
+    np.testing.assert_array_equal(heavy.body_inertia, stock.body_inertia)
+    slippery = one_model(family, family.stock_task._replace(friction=task.friction))
+    ratio = slippery.geom_friction / stock.geom_friction
+    np.testing.assert_allclose(ratio[0], [task.friction[-1], 1, 1], rtol=1e-6)
+    np.testing.assert_allclose(ratio[1:, 0], task.friction[:parts], rtol=1e-6)
+    np.testing.assert_array_equal(ratio[:, 1:], 1.0)
+    np.testing.assert_array_equal(slippery.body_inertia, stock.body_inertia)
+
+
+def test_reacher_links_are_as_long_as_the_task_says():
+    # The tip, by the model's own kinematics, is where the family's formula puts it; mass follows the length.
+    task = Links(np.array([0.6, 1.4], np.float32))
+    stock, model = one_model(RANDOM_REACHER, RANDOM_REACHER.stock_task), one_model(RANDOM_REACHER, task)
+    data = mujoco.MjData(model)
+    for angles in ((0.0, 0.0), (0.7, -1.3), (-2.0, 0.4)):
+        data.qpos[:2] = angles
+        mujoco.mj_forward(model, data)
+        from epg.parts.families.reacher import fingertip
+
+        tip = fingertip(jnp.asarray(data.qpos, jnp.float32), task)
+        np.testing.assert_allclose(data.body("fingertip").xpos[:2], tip, rtol=1e-5, atol=1e-6)
+    for name, factor in (("link0", 0.6), ("link1", 1.4)):
+        np.testing.assert_allclose(model.geom(name).size[1], factor * stock.geom(name).size[1], rtol=1e-6)
+    assert model.body("body0").mass < stock.body("body0").mass
+    assert model.body("body1").mass > stock.body("body1").mass
+
+
+def test_tasks_alike_share_a_model():
+    task = some_physique(RANDOM_HOPPER)
+    other = task._replace(gravity=np.float32(5.0))
+    a, b, c = build_models(RANDOM_HOPPER, [task, other, jax.tree.map(np.copy, task)])
+    assert a is c
+    assert a is not b
+    same = build_models(DIRECTIONAL_HOPPER, [DIRECTIONAL_HOPPER.stock_task, DIRECTIONAL_HOPPER.stock_task])
+    assert same[0] is same[1]
+
+
+def test_a_task_must_not_change_the_size_of_the_model():
+    def grow(spec, task):
+        spec.worldbody.add_body(name=f"new{float(task.gravity)}").add_freejoint()
+
+    def with_mass(spec, task):
+        grow(spec, task)
+        spec.bodies[-1].add_geom(size=[0.1, 0, 0])
+
+    with pytest.raises(BadInput, match="must not change the size"):
+        build_models(replace(RANDOM_HOPPER, edit=with_mass, scale=None), [RANDOM_HOPPER.stock_task])
+
+
+def test_model_files_are_found_or_missed_in_a_sentence(tmp_path, monkeypatch):
+    assert model_path("gymnasium:hopper.xml").is_file()
+    with pytest.raises(BadInput, match="there is no model file"):
+        model_path("gymnasium:hoper.xml")
+    with pytest.raises(BadInput, match="there is no model file"):
+        model_path(str(tmp_path / "none.xml"))
+    bad = tmp_path / "bad.xml"
+    bad.write_text("<mujoco><body/></mujoco>")
+    with pytest.raises(BadInput, match="MuJoCo cannot read"):
+        load_spec(replace(RANDOM_HOPPER, model=str(bad)))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(BadInput, match=r"install epg\[robotics\]"):
+        model_path("gymnasium_robotics:fetch/reach.xml")
+
+
+def test_what_only_a_camera_sees_is_left_out():
+    assert load_spec(RANDOM_HOPPER).compile().ntex == 0
+    assert load_spec(RANDOM_HOPPER, visible=True).compile().ntex > 0
+
+
+# --- batches --------------------------------------------------------------------------------------------------------
+
+SWING = """
+<mujoco>
+  <option timestep="0.01"/>
+  <worldbody>
+    <body name="puller" mocap="true" pos="0 0 1"/>
+    <body name="pole" pos="0 0 1">
+      <joint name="hinge" axis="0 1 0"/>
+      <geom type="capsule" fromto="0 0 0 0 0 -0.5" size="0.05"/>
+      <site name="tip" pos="0 0 -0.5"/>
+    </body>
+  </worldbody>
+  <actuator><motor joint="hinge" gear="2"/></actuator>
+  <sensor><framepos objtype="site" objname="tip"/><framequat objtype="body" objname="puller"/></sensor>
+</mujoco>
+"""
+
+
+@pytest.fixture
+def swing(tmp_path):
+    """Return a family with sensors and a mocap body: tasks are gravities."""
+    path = tmp_path / "swing.xml"
+    path.write_text(SWING)
+    return MujocoFamily(
+        name="swing",
+        version=1,
+        summary="",
+        spaces=Spaces(observation=3, action=1),
+        horizon=20,
+        sample=lambda key: jax.random.uniform(key, minval=5.0, maxval=15.0),
+        model=str(path),
+        fast=Clock(0.02, 2),
+        stock=Clock(0.01, 4, "euler", alone=True),
+        reset=lambda key, task: (jax.random.uniform(key, (1,)), jnp.zeros(1)),
+        observe=lambda body, task: body.sensors[:3],
+        judge=lambda body, action, task: (body.sensors[2], jnp.array(False)),
+        steer_with=lambda body, action, task: jnp.concatenate([action, jnp.array([0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0])]),
+        edit=lambda spec, task: spec.option.gravity.__setitem__(2, -float(task)),
+    )
+
+
+def tip(angle):
+    """Return where the tip of the pole is."""
+    return np.stack([-0.5 * np.sin(angle), 0 * angle, 1 - 0.5 * np.cos(angle)], axis=-1)
+
+
+@pytest.mark.parametrize("reference", [False, True])
+def test_sensors_tell_the_fresh_state_and_then_one_substep_before(swing, reference):
+    family = swing.reference if reference else swing
+    assert family.sizes == (1, 1, 7)
+    simulator = family.simulate([np.float32(5.0), np.float32(15.0)])
+    fresh = simulator.prepare(np.array([[[0.3, 0.0], [1.0, 0.0]], [[0.5, 0.0], [-0.2, 1.0]]], np.float32))
+    np.testing.assert_allclose(fresh[..., 2:5], tip(fresh[..., 0]), atol=1e-6)
+    raw = simulator.begin(fresh[0])
+    np.testing.assert_allclose(family.body(raw[1]).sensors[:3], tip(1.0), atol=1e-6)
+    before = raw[:, 0]
+    raw = simulator.advance(np.tile([0.5, 0, 0, 1, 0, 0, 1, 0], (2, 1)), fresh[0])
+    sensed = raw[:, 3:6]
+    angle = np.arcsin(np.clip(-sensed[:, 0] / 0.5, -1, 1))
+    assert (np.abs(angle - raw[:, 0]) > 1e-6).all()  # not the newest state
+    assert (np.abs(angle - raw[:, 0]) < np.abs(before - raw[:, 0])).all()  # but nearer to it than the one before
+    np.testing.assert_allclose(raw[:, 6:10], np.tile([0, 0, 1, 0], (2, 1)), atol=1e-6)  # the mocap body has turned
+    np.testing.assert_allclose(raw[:, 2], (raw[:, 0] - before) / 0.04, rtol=1e-4)  # mean speed
+    np.testing.assert_array_equal(raw[:, -1], 1.0)
+
+
+def test_a_restart_of_one_row_begins_at_its_sensed_state(swing):
+    simulator = swing.simulate([np.float32(9.0)] * 2)
+    fresh = simulator.prepare(np.array([[0.3, 0.0], [1.0, 0.0]], np.float32))
+    simulator.begin(fresh)
+    control = np.tile([0.5, 0, 0, 1, 1, 0, 0, 0], (2, 1)).astype(float)
+    simulator.advance(control, fresh)
+    moved = simulator.state.copy()
+    simulator.restart(np.array([False, True]), fresh)
+    np.testing.assert_array_equal(simulator.state[0], moved[0])
+    np.testing.assert_allclose(simulator.state[1, 1:], [1.0, 0.0])
+    np.testing.assert_array_equal(swing._begin(jnp.asarray(fresh[1]))[:2], fresh[1][:2])
+
+
+def batch(family, tasks, poses=None):
+    """Return a simulator at the start of episodes, with their fresh states."""
+    simulator = family.simulate(tasks)
+    keys = jax.random.split(jax.random.key(0), len(tasks))
+    stacked = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *tasks)
+    fresh = np.asarray(jax.vmap(family.fresh)(keys, stacked)) if poses is None else poses
+    simulator.begin(fresh)
+    return simulator, fresh
+
+
+@pytest.mark.parametrize("name", ["random-hopper", "random-hopper@reference"])
+def test_rows_are_independent(name):
+    family = load_family(name)
+    tasks, rng = [some_physique(family, seed) for seed in range(3)], np.random.default_rng(0)
+    simulator, fresh = batch(family, tasks)
+    alone = [batch(family, [task], fresh[row : row + 1])[0] for row, task in enumerate(tasks)]
+    for _ in range(30):
+        control = rng.uniform(-1, 1, (3, 3))
+        raw = simulator.advance(control, fresh)
+        for row, one in enumerate(alone):
+            np.testing.assert_array_equal(one.advance(control[row : row + 1], fresh[row : row + 1])[0], raw[row])
+
+
+@pytest.mark.parametrize("name", ["random-hopper", "random-hopper@reference"])
+@pytest.mark.parametrize("kind", ["state", "control"])
+def test_an_explosion_is_flagged_and_leaves_neighbours_bits(name, kind):
+    family = load_family(name)
+    tasks, rng = [some_physique(family, seed) for seed in range(3)], np.random.default_rng(0)
+    (sound, fresh), (simulator, _) = batch(family, tasks), batch(family, tasks)
+    for step in range(20):
+        control = rng.uniform(-1, 1, (3, 3))
+        expected = sound.advance(control, fresh)
+        if step == 5 and kind == "state":
+            simulator.state[1, 4:] = 1e9
+        if step == 5 and kind == "control":
+            control = control.copy()
+            control[1] = 1e300
+        raw = simulator.advance(control, fresh)
+        assert raw.dtype == np.float32
+        assert np.isfinite(raw).all()
+        np.testing.assert_array_equal(raw[[0, 2]], expected[[0, 2]])
+        assert raw[1, -1] == (step != 5)
+        if step == 5:
+            np.testing.assert_array_equal(raw[1], 0.0)
+            for it in (sound, simulator):
+                it.restart(np.array([False, True, False]), fresh)
+        if step > 5:
+            np.testing.assert_array_equal(raw[1], expected[1])  # nothing is left of it
+
+
+@pytest.mark.parametrize("factor", [1e-9, 1e9])
+def test_absurd_masses_stay_finite(factor):
+    task = RANDOM_HOPPER.stock_task._replace(mass=np.full(4, factor, np.float32))
+    simulator, fresh = batch(RANDOM_HOPPER, [task])
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        assert np.isfinite(simulator.advance(rng.uniform(-1, 1, (1, 3)), fresh)).all()
+
+
+def test_partial_advance_moves_only_those_rows():
+    tasks = [some_physique(RANDOM_HOPPER, seed) for seed in range(4)]
+    (every, fresh), (part, _) = batch(RANDOM_HOPPER, tasks), batch(RANDOM_HOPPER, tasks)
+    control, rows, before = np.full((4, 3), 0.3), np.array([1, 3]), part.state.copy()
+    whole, some = every.advance(control, fresh), part.advance(control, fresh, rows)
+    np.testing.assert_array_equal(some[rows], whole[rows])
+    np.testing.assert_array_equal(part.state[rows], every.state[rows])
+    np.testing.assert_array_equal(part.state[[0, 2]], before[[0, 2]])
+    assert np.isfinite(some).all()
+
+
+def test_sensors_that_are_not_finite_are_an_explosion(swing):
+    simulator = swing.simulate([np.float32(9.0)] * 2)
+    fresh = simulator.prepare(np.array([[0.3, 0.0], [1.0, 0.0]], np.float32))
+    simulator.begin(fresh)
+    control = np.tile([0.5, 0, 0, 1, 1, 0, 0, 0], (2, 1)).astype(float)
+    control[1, 1:4] = np.nan  # where the mocap body is: nothing but a sensor tells
+    raw = simulator.advance(control, fresh)
+    assert np.isfinite(raw).all()
+    np.testing.assert_array_equal(raw[:, -1], [1.0, 0.0])
