@@ -494,7 +494,7 @@ def test_bench_takes_a_lifetime_apart() -> None:
     assert done.json["lifetime_steps_per_s"] == pytest.approx(1e6 / parts["lifetime"])
     assert done.json["time_over_raw"] == pytest.approx(parts["lifetime"] / parts["raw"])
     assert done.json["rate_over_stock"] == pytest.approx(parts["stock"] / parts["lifetime"])
-    assert 0.5 < done.json["raw_steps_per_s"] / done.json["stock_steps_per_s"]
+    assert done.json["raw_steps_per_s"] / done.json["stock_steps_per_s"] > 0.5
     assert done.json["two_process_speedup"] > 0
 
 

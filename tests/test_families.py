@@ -1,6 +1,7 @@
 """Families: the contract for every registered one, Gymnasium as an oracle, distributions, and the checker itself."""
 
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 import gymnasium
@@ -9,9 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from outside import Outside, Slowly, outside
 
 from epg.parts.families import REGISTRY, cart_pole, load_family, pendulum
-from epg.parts.families.check import QUESTIONS, check_family, failures
+from epg.parts.families.base import JaxFamily
+from epg.parts.families.check import HOST_QUESTIONS, QUESTIONS, check_family, failures, questions_of
 from epg.parts.families.point import GOAL_DISTANCE, POINT_GOAL, POINT_REACH
 from epg.parts.families.probes import ACTION, BOTH, CHOICE, DISCOUNT, OBSERVATION, PROBES, TARGET, VALUE
 from epg.words.errors import BadInput
@@ -30,8 +33,9 @@ def tasks_of(family, number: int = TASKS):
 def test_registered_family_passes_every_check(name):
     family = load_family(name)
     assert family.name == name
-    assert list(failures(check_family(family))) == []
-    assert len(check_family(family)) == len(QUESTIONS)
+    checks = check_family(family)
+    assert list(failures(checks)) == []
+    assert [check.name for check in checks] == list(questions_of(family))
 
 
 @pytest.mark.parametrize("family", PROBES, ids=lambda it: it.name)
@@ -113,7 +117,9 @@ BAD = {
         changed_step(lambda s, r, d: (s.position, r, d)),
         changed_step(lambda s, r, d: (s._replace(goal=s.goal.astype(jnp.float16)), r, d)),
     ],
-    "step is pure and compiles": [
+    "functions are pure and compile": [
+        replace(POINT_GOAL, reset=moody_reset),
+        replace(POINT_GOAL, observe=lambda s, t: drifting(POINT_GOAL.observe(s, t))),
         changed_step(lambda s, r, d: (s, drifting(r), d)),
         changed_step(lambda s, r, d: (s, -r if r > 1e3 else r, d)),  # a branch on a value does not compile
     ],
@@ -127,15 +133,155 @@ BAD = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class Twisted(Outside):
+    """A host family of which some functions return something else."""
+
+    twist: Mapping[str, Callable] = field(default_factory=dict)
+
+    def _twisted(self, name, value, *arguments):
+        return self.twist[name](value, *arguments) if name in self.twist else value
+
+    @property
+    def width(self):
+        return self._twisted("width", super().width)
+
+    def fresh(self, key, task):
+        return self._twisted("fresh", super().fresh(key, task))
+
+    def view(self, raw, task):
+        return self._twisted("view", super().view(raw, task))
+
+    def steer(self, raw, action, task):
+        return self._twisted("steer", super().steer(raw, action, task), action)
+
+    def read(self, step, task):
+        return self._twisted("read", super().read(step, task), step)
+
+
+def twisted(**twist) -> Twisted:
+    """Return point-goal on the host with `twist` applied to what these functions return."""
+    return outside(POINT_GOAL, Twisted, twist=twist)
+
+
+def reading(**changes) -> Twisted:
+    """Return point-goal on the host with other fields in what it reads, each a function of the right one."""
+    return twisted(read=lambda it, _: it._replace(**{name: to(getattr(it, name)) for name, to in changes.items()}))
+
+
+class Doubled(Slowly):
+    """Speaks in double precision."""
+
+    def advance(self, control, fresh, rows=None):
+        return super().advance(control, fresh, rows).astype(np.float64)
+
+
+class Noisy(Slowly):
+    """Draws random numbers of its own."""
+
+    noise = np.random.default_rng(0)
+
+    def advance(self, control, fresh, rows=None):
+        return super().advance(control + self.noise.normal(size=control.shape).astype(np.float32), fresh, rows)
+
+
+class Crowded(Slowly):
+    """Lets neighbours push each other."""
+
+    def advance(self, control, fresh, rows=None):
+        return super().advance(control + control.mean(axis=0), fresh, rows)
+
+
+class Contagious(Slowly):
+    """Restarts all rows when one has ended."""
+
+    def restart(self, ended, fresh):
+        super().restart(np.ones_like(ended), fresh)
+
+
+class Tiled(Slowly):
+    """Repeats the batch instead of each row."""
+
+    def repeat(self, times):
+        return Tiled(self.family, [*self.tasks] * times)
+
+    def begin(self, fresh):
+        raw = super().begin(fresh)
+        raw[:, -2] = [task.goal[0] for task in self.tasks]  # which the tasks tell apart
+        return raw
+
+
+class Deaf(Slowly):
+    """Moves all rows, whichever it is asked to."""
+
+    def advance(self, control, fresh, rows=None):
+        return super().advance(control, fresh)
+
+
+HOST = outside(POINT_GOAL)
+BAD_HOST = {
+    "is a family record": [replace(HOST, horizon=0), replace(HOST, spaces=None)],
+    "a task is data: finite numbers": [replace(HOST, sample=lambda key: {"goal": "north"})],
+    "shapes and dtypes are as declared": [
+        twisted(width=lambda width: width + 1),
+        twisted(view=lambda seen: seen[:-1]),
+        twisted(view=lambda seen: seen.astype(jnp.float16)),
+        twisted(steer=lambda control, _: control[0]),
+        reading(reward=lambda it: it[None]),
+        reading(terminated=lambda it: it.astype(jnp.float32)),
+        reading(truncated=lambda it: False),
+        reading(exploded=lambda it: it[None]),
+        reading(restart=lambda it: it.astype(jnp.int32)),
+        reading(raw=lambda it: it[:-1]),
+        reading(next_observation=lambda it: it[:-1]),
+        replace(HOST, simulator=Doubled),
+        replace(HOST, features=lambda task: jnp.zeros(5)),
+    ],
+    "functions are pure and compile": [
+        twisted(fresh=drifting),
+        twisted(view=drifting),
+        twisted(steer=lambda control, _: drifting(control)),
+        reading(reward=drifting),
+        twisted(steer=lambda control, _: control if control[0] > 0 else -control),
+    ],
+    "the same keys repeat a rollout": [replace(HOST, simulator=Noisy)],
+    "rollouts stay finite": [
+        twisted(read=lambda it, step: it._replace(reward=jnp.where(step.after[0] > 0.02, jnp.nan, it.reward)))
+    ],
+    "huge actions stay finite": [twisted(read=lambda it, step: it._replace(reward=jnp.exp(jnp.abs(step.action[0]))))],
+    "batching changes nothing": [replace(HOST, simulator=Crowded), reading(reward=crowded)],
+    "tasks vary": [replace(HOST, sample=lambda key: POINT_GOAL.sample(jax.random.key(0)))],
+    "an action that is not a number ends the episode": [
+        reading(exploded=jnp.zeros_like),
+        reading(terminated=jnp.zeros_like),
+        twisted(steer=lambda control, action: action),
+    ],
+    "an explosion leaves its neighbours alone": [replace(HOST, simulator=Contagious)],
+    "rows repeat, and advance in part": [replace(HOST, simulator=Tiled), replace(HOST, simulator=Deaf)],
+}
+
+
 def test_every_question_has_a_bad_example():
     assert list(BAD) == list(QUESTIONS)
+    assert list(BAD_HOST) == [*QUESTIONS, *HOST_QUESTIONS]
 
 
-@pytest.mark.parametrize(("question", "family"), [(question, family) for question in BAD for family in BAD[question]])
+@pytest.mark.parametrize("name", ["point-goal", "random-cart-pole"])
+def test_a_sound_host_family_passes_every_check(name):
+    checks = check_family(outside(load_family(name)))
+    assert list(failures(checks)) == []
+    assert [check.name for check in checks] == list(BAD_HOST)
+
+
+@pytest.mark.parametrize(
+    ("question", "family"),
+    [(question, family) for bad in (BAD, BAD_HOST) for question in bad for family in bad[question]],
+)
 def test_checker_refuses(question, family):
-    failed = [check.name for check in check_family(family) if not check.passed]
+    checks = check_family(family)
+    failed = [check.name for check in checks if not check.passed]
     assert question in failed
-    (sentence, *_) = failures(check_family(family))
+    (sentence, *_) = failures(checks)
     assert sentence.startswith(failed[0])
     assert sentence.endswith(".")
 
@@ -250,7 +396,9 @@ def test_features_tell_the_task():
     np.testing.assert_array_equal(POINT_GOAL.features(goal), goal.goal)
 
 
-WITH_ORBIT = [name for name in REGISTRY if load_family(name).orbit]
+# What is simulated by MuJoCo has these tests in test_mujoco_families.py.
+JAX_NATIVE = [name for name in REGISTRY if isinstance(load_family(name), JaxFamily)]
+WITH_ORBIT = [name for name in JAX_NATIVE if load_family(name).orbit]
 
 
 @pytest.mark.parametrize("name", WITH_ORBIT)
@@ -277,7 +425,7 @@ def test_balanced_goals_sum_to_zero(number):
     assert len(np.unique(np.round(goals, 3), axis=0)) == number
 
 
-@pytest.mark.parametrize("name", REGISTRY)
+@pytest.mark.parametrize("name", JAX_NATIVE)
 def test_same_reset_key_starts_alike_and_only_the_task_varies(name):
     family, tasks = load_family(name), tasks_of(load_family(name), 8)
     action = jnp.int32(1) if family.spaces.discrete else jnp.full(family.spaces.action, 0.5)

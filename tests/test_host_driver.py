@@ -1,13 +1,13 @@
 """The host driver: equal to the scan driver, true counts, both ends of an episode carried, explosions survived."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from outside import Outside, Slowly, outside
 from samples import small_loss
 
 from epg.lifetime.between import acting
@@ -18,7 +18,6 @@ from epg.methods import shards
 from epg.methods.evolution import Evolution
 from epg.methods.shards import build, make_plan
 from epg.parts.families import load_family
-from epg.parts.families.base import HostFamily, JaxFamily, Reading
 from epg.parts.families.hopper import RANDOM_HOPPER
 from epg.words.keys import Split, Stream, lifetime_key, stream_key
 from epg.words.runtime import COMPILER
@@ -40,83 +39,6 @@ SETTINGS = Settings(
     evolution=EvolutionSettings(epochs=2, noise_vectors=2, lifetimes=2, shard=2),
 )
 M, UPDATES, ROWS = SETTINGS.lifetime.steps_per_update, SETTINGS.lifetime.updates, 3
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outside(HostFamily):
-    """A JAX family stepped outside the lifetime: what its simulator says is its state, reward and terminated."""
-
-    inside: JaxFamily
-
-    @cached_property
-    def state(self):
-        """Return an example of the state, and how it is put back together."""
-        task = self.inside.sample(jax.random.key(0))
-        return jax.flatten_util.ravel_pytree(self.inside.reset(jax.random.key(0), task))
-
-    @property
-    def width(self):
-        return self.state[0].size + 2
-
-    def simulate(self, tasks):
-        return Slowly(self, tasks)
-
-    def fresh(self, key, task):
-        return jax.flatten_util.ravel_pytree(self.inside.reset(key, task))[0]
-
-    def view(self, raw, task):
-        return self.inside.observe(self.state[1](raw[:-2]), task)
-
-    def steer(self, raw, action, task):
-        return jnp.atleast_1d(action).astype(jnp.float32)
-
-    def read(self, step, task):
-        reward, terminated = step.after[-2], step.after[-1] > 0
-        truncated = (step.age >= self.horizon) & ~terminated
-        end = terminated | truncated
-        raw = jnp.where(end, jnp.append(step.fresh, jnp.zeros(2)), step.after)
-        return Reading(self.view(step.after, task), reward, terminated, truncated, jnp.array(False), end, raw)
-
-
-class Slowly:
-    """Steps each row by itself."""
-
-    def __init__(self, family: Outside, tasks: Sequence) -> None:
-        self.family, self.tasks = family, tasks
-        self.now = np.zeros((len(tasks), family.width), np.float32)
-        self.step = jax.jit(family.inside.step)
-        self.moved = 0
-
-    def prepare(self, fresh):
-        return fresh
-
-    def repeat(self, times):
-        return Slowly(self.family, [task for task in self.tasks for _ in range(times)])
-
-    def begin(self, fresh):
-        self.restart(np.ones(len(fresh), bool), fresh)
-        return self.now.copy()
-
-    def restart(self, ended, fresh):
-        self.now[ended] = 0.0
-        self.now[ended, :-2] = fresh[ended]
-
-    def advance(self, control, fresh, rows=None):
-        for row in range(len(self.tasks)) if rows is None else rows:
-            discrete = self.family.spaces.discrete
-            action = jnp.int32(control[row, 0]) if discrete else jnp.asarray(control[row])
-            after, reward, terminated = self.step(
-                self.family.state[1](jnp.asarray(self.now[row, :-2])), action, self.tasks[row]
-            )
-            self.now[row] = [*jax.flatten_util.ravel_pytree(after)[0], reward, terminated]
-            self.moved += 1
-        return self.now.copy()
-
-
-def outside(family: JaxFamily) -> Outside:
-    """Return the same family, simulated by the host."""
-    shared = ("name", "version", "summary", "spaces", "horizon", "sample", "features")
-    return Outside(inside=family, **{name: getattr(family, name) for name in shared})
 
 
 def lifetimes(family, number: int = ROWS):

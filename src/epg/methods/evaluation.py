@@ -58,16 +58,22 @@ def settings_of(loss: LossArtefact) -> Settings:
 
 def learn_with_loss(loss: LossArtefact, family: str, tasks: int, seed: int, updates: int | None) -> Learning:
     """Train fresh policies with an evolved loss on held-out tasks; alpha is 0."""
+    settings, learner = learner_of(loss, family, updates)
+    return record(settings, learner, family, tasks, seed, phi=loss.phi, label=("epg", "evolved loss"))
+
+
+def learner_of(loss: LossArtefact, family: str, updates: int | None) -> tuple[Settings, Learned]:
+    """Return what a loss trains with in this family, refusing a loss that does not fit it."""
     settings = settings_of(loss)
     spaces = find_family(family).spaces
-    _check_fit(loss, settings, family, spaces)
+    _check_fit(loss, family, spaces)
     settings = with_length(settings, updates)
     learner = Learned(settings.loss, settings.policy, spaces)
     require(
         learner.dimension == len(loss.phi),
         f"the loss has {len(loss.phi)} parameters where its settings need {learner.dimension}.",
     )
-    return record(settings, learner, family, tasks, seed, phi=loss.phi, label=("epg", "evolved loss"))
+    return settings, learner
 
 
 def learn_by_hand(settings: Settings, name: str, family: str, tasks: int, seed: int) -> Learning:
@@ -114,7 +120,7 @@ def with_length(settings: Settings, updates: int | None) -> Settings:
     )
 
 
-def _check_fit(loss: LossArtefact, settings: Settings, family: str, spaces: Spaces) -> None:
+def _check_fit(loss: LossArtefact, family: str, spaces: Spaces) -> None:
     made_for = loss.manifest["family"]
     theirs = from_dict(Spaces, loss.manifest["spaces"], "the loss's spaces")
     require(

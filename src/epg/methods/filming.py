@@ -13,9 +13,9 @@ import numpy as np
 
 from epg.lifetime.between import Acting, Row, acting, choose, first_row, react
 from epg.lifetime.host import HostDriver
-from epg.lifetime.learner import Control, Learned, Learner, hand_made
+from epg.lifetime.learner import Control, Learner, hand_made
 from epg.lifetime.update import Plan, Student
-from epg.methods.evaluation import _check_fit, settings_of, with_length
+from epg.methods.evaluation import learner_of
 from epg.methods.shards import find_family, make_plan
 from epg.parts.artefact import LossArtefact
 from epg.parts.families.base import Simulator, Task
@@ -93,10 +93,8 @@ def find_stage_family(name: str) -> MujocoFamily:
 
 def teach_with_loss(loss: LossArtefact, family: str, updates: int | None) -> Teacher:
     """Let an evolved loss train."""
-    settings, spaces = settings_of(loss), find_stage_family(family).spaces
-    _check_fit(loss, settings, family, spaces)
-    settings = with_length(settings, updates)
-    return Teacher("evolved loss", settings, Learned(settings.loss, settings.policy, spaces), loss.phi)
+    find_stage_family(family)
+    return Teacher("evolved loss", *learner_of(loss, family, updates), loss.phi)
 
 
 def teach_by_hand(settings: Settings, name: str, family: str) -> Teacher:

@@ -25,6 +25,7 @@ CTRL = int(mujoco.mjtState.mjSTATE_CTRL)
 MOCAP = int(mujoco.mjtState.mjSTATE_MOCAP_POS | mujoco.mjtState.mjSTATE_MOCAP_QUAT)
 HUGE = 1e6  # a generalised position or velocity beyond it is an explosion, finite or not
 LIBRARIES = {"gymnasium": "envs/mujoco/assets", "gymnasium_robotics": "envs/assets"}
+EXTRAS = {"gymnasium": "it", "gymnasium_robotics": "epg[robotics]"}
 
 mujoco.set_mju_user_warning(lambda text: None)  # explosions are counted here, not told by MuJoCo in a file of its own
 
@@ -38,7 +39,7 @@ def model_path(model: str) -> Path:
         found = importlib.util.find_spec(library)  # does not import it
         require(
             found is not None and found.origin is not None,
-            f"the model {name} comes with {library.replace('_', '-')}: install it.",
+            f"the model {name} comes with {library.replace('_', '-')}: install {EXTRAS[library]}.",
         )
         assert found is not None
         assert found.origin is not None
@@ -66,7 +67,7 @@ def load_spec(family: MujocoFamily, visible: bool = False) -> Any:
 
 def _strip(spec: Any) -> None:
     """Remove textures and materials: 97 % of a small model's memory and most of the time to compile it."""
-    for geom in spec.geoms:
+    for geom in (*spec.geoms, spec.default.geom):
         geom.material = ""
     for asset in (*spec.textures, *spec.materials):
         spec.delete(asset)
@@ -88,6 +89,8 @@ def build_model(family: MujocoFamily, spec: Any, stock: Any, task: Task) -> Any:
     if family.scale is not None:
         family.scale(model, stock, task)
         mujoco.mj_setConst(model, mujoco.MjData(model))
+        model.stat.meanmass = model.body_mass[1:].mean()  # these two it leaves as they were compiled,
+        model.stat.meaninertia = model.dof_M0.mean()  # and the solver's tolerance is in units of this one
     return model
 
 
@@ -176,6 +179,8 @@ class MujocoSimulator:
             raw[:, nq + nv : 2 * nq + nv] = (after[:, 1 : 1 + nq] - before) / self.interval
             raw[:, 2 * nq + nv : -1] = sensors
             extreme = np.abs(after).max(axis=1)  # NaN if any is
+            if ns:
+                extreme = np.where(np.isfinite(raw[:, 2 * nq + nv : -1]).all(axis=1), extreme, np.nan)
         raw[:, -1] = 1.0
         if not extreme.max() < HUGE:
             bad = ~(extreme < HUGE)

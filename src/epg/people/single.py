@@ -10,7 +10,7 @@ from jax import Array
 
 from epg.parts.families import load_family
 from epg.parts.families.base import Family, HostFamily, JaxFamily, Simulator, State, Step, Task
-from epg.parts.families.mujoco_family import MujocoFamily
+from epg.parts.families.mujoco_family import MujocoFamily, clip_to_unit
 from epg.words.runtime import COMPILER
 from epg.words.settings import require
 
@@ -54,6 +54,12 @@ class Tasks:
         return task
 
 
+def clip(raw: np.ndarray, action: np.ndarray, task: Task) -> np.ndarray:
+    """Steer as MuJoCo families do by default, in a tenth of the time of a compiled call."""
+    control = np.clip(action, -1.0, 1.0)
+    return np.where(np.isnan(control), np.float32(0), control)
+
+
 class HostPrograms:
     """What is compiled of a family that is simulated outside JAX."""
 
@@ -61,7 +67,8 @@ class HostPrograms:
         self.family, self.tasks = family, Tasks(family)
         self.fresh = jax.jit(lambda seed, task: family.fresh(jax.random.key(seed), task), compiler_options=COMPILER)
         self.view = jax.jit(family.view, compiler_options=COMPILER)
-        self.steer = jax.jit(family.steer, compiler_options=COMPILER)
+        plain = isinstance(family, MujocoFamily) and family.steer_with is clip_to_unit
+        self.steer: Any = clip if plain else jax.jit(family.steer, compiler_options=COMPILER)
         self.read = jax.jit(self._read, compiler_options=COMPILER)
         self._stock: tuple[Any, Any] | None = None
 
