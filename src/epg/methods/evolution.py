@@ -18,7 +18,7 @@ import numpy as np
 from epg import __version__
 from epg.lifetime.learner import Learned
 from epg.methods.shards import find_family
-from epg.parts.executors import EXECUTORS, make_executor
+from epg.parts.executors import Cluster, check_executor, make_executor
 from epg.parts.files import plain, write_json
 from epg.parts.interrupts import uninterrupted
 from epg.parts.metrics import MetricsWriter, read_metrics
@@ -97,12 +97,6 @@ def check_settings(settings: Settings) -> None:
         settings.evolution.objective != "lifetime" or settings.lifetime.steps >= family.horizon,
         f"lifetime.updates must cover an episode of {family.horizon} steps, not {settings.lifetime.steps}.",
     )
-
-
-def check_workers(executor: str, processes: int | None) -> None:
-    """Refuse an executor that cannot be made, before anything is written."""
-    require(executor in EXECUTORS, f"unknown executor {executor!r}: choose one of {', '.join(sorted(EXECUTORS))}.")
-    require(processes is None or processes > 0, f"processes must be above zero, not {processes}.")
 
 
 def create_run(settings: Settings, path: Path) -> Run:
@@ -259,12 +253,13 @@ def evolve_run(
     executor: str = "local",
     processes: int | None = None,
     on_epoch: OnEpoch | None = None,
+    cluster: Cluster | None = None,
 ) -> Evolved:
     """Evolve in a run's directory from wherever it stands to the last epoch, saving after every epoch.
 
     Ctrl-C waits for an epoch's bookkeeping, saves the loss so far and then goes on as KeyboardInterrupt.
     """
-    check_workers(executor, processes)
+    check_executor(executor, processes)
     evolution, work = Evolution(settings), to_dict(settings)
     with run.lock():
         evolution.restore(run)
@@ -272,7 +267,7 @@ def evolve_run(
             write_json(run.path / "config.json", {**run.config, "settings": work})
         with (
             MetricsWriter.resume(run, evolution.next_epoch) as metrics,
-            make_executor(executor, "epg.methods.shards:build", work, processes, run.logs) as workers,
+            make_executor(executor, "epg.methods.shards:build", work, processes, run.logs, cluster) as workers,
             Saver(run) as saver,
         ):
             try:
