@@ -25,6 +25,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+# Ray reads these when imported: nothing is reported to anybody, no warning about GPUs that are not there, and what
+# becomes of nodes is not printed among a program's results.
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".*")
+
 import ray
 from ray.exceptions import RayError
 
@@ -268,8 +274,6 @@ class _Session:
 
 def _connect(address: str, **options: Any) -> None:
     """Connect to a Ray, or start a `local` one, quietly."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else a FutureWarning about GPUs
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
     except (RayError, OSError, ValueError, RuntimeError) as error:

@@ -84,9 +84,11 @@ class Evolve:
         try:
             evolved = evolve_with_bar(run, settings, self.executor, self.processes, cluster)
         except KeyboardInterrupt:
+            again = ["epg", "evolve", self.family, "--run", str(run.path), "--resume"]
+            again += ["--executor", self.executor] if self.executor != "local" else []
+            again += ["--address", self.address] if self.address is not None else []
             console().print(
-                f"\nepg: stopped; every finished epoch is saved. Go on with: "
-                f"epg evolve {shlex.quote(self.family)} --run {shlex.quote(str(run.path))} --resume",
+                f"\nepg: stopped; every finished epoch is saved. Go on with: {shlex.join(again)}",
                 markup=False,
                 soft_wrap=True,
             )
