@@ -22,13 +22,11 @@ from epg.parts.executors import Cluster, check_executor, make_executor
 from epg.parts.files import plain, write_json
 from epg.parts.interrupts import uninterrupted
 from epg.parts.metrics import MetricsWriter, read_metrics
-from epg.parts.store import Run, save_loss
+from epg.parts.store import RUN_FORMAT, Run, save_loss
 from epg.parts.strategy import Strategy, shape_fitness, signal, step_size
 from epg.words.errors import BadInput
 from epg.words.keys import Stream, run_key
 from epg.words.settings import Settings, flat, from_dict, require, to_dict
-
-RUN_FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -164,10 +162,12 @@ class Evolution:
             return
         try:
             self.strategy.restore(checkpoint.tensors)
-            self.env_steps = int(checkpoint.info["env_steps"])
+            env_steps = checkpoint.info["env_steps"]
+            if type(env_steps) is not int or env_steps < 0:
+                raise ValueError("env_steps is not a number of steps")
         except (KeyError, ValueError, TypeError) as error:
             raise BadInput(f"the checkpoint of {run.path} does not fit its config.json: {error}.") from None
-        self.next_epoch = checkpoint.epoch
+        self.next_epoch, self.env_steps = checkpoint.epoch, env_steps
 
     def requests(self, population: np.ndarray) -> Iterator[dict[str, np.ndarray]]:
         """Cut an epoch's W lifetimes, loss by loss and task by task, into shards."""

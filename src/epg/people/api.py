@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from epg import __version__
 from epg.parts.artefact import LossArtefact
 from epg.parts.executors import Cluster, check_executor
+from epg.parts.families import REGISTRY
 from epg.parts.files import encode_tensors, write_atomic, write_json
 from epg.parts.store import Run, check_vacant
 from epg.people.losses import load_loss
@@ -107,6 +108,10 @@ def learn(
 
     _check_place(run)
     artefact = loss if isinstance(loss, LossArtefact) else load_loss(loss)
+    require(
+        family is not None or artefact.manifest["family"] in REGISTRY,
+        f"the loss is for {artefact.manifest['family']!r}: name it as --family to say that its code may run here.",
+    )
     family = family or artefact.manifest["family"]
     learning = evaluation.learn_with_loss(artefact, family, tasks, seed, updates)
     config = {"loss": artefact.manifest["sha256"], "settings": artefact.manifest["settings"]}
