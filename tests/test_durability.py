@@ -6,11 +6,11 @@ import contextlib
 import json
 import os
 import random
-import resource
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -78,15 +78,9 @@ def test_a_file_too_large_is_said_in_a_sentence_and_the_last_checkpoint_stays(tm
     command = [*COMMAND, "--executor", "inline", "--run", str(run), "--evolution.epochs"]
     assert subprocess.run([*command, "2"], capture_output=True, timeout=240).returncode == 0
     size = (run / "checkpoints" / "epoch-000002.safetensors").stat().st_size
-    done = subprocess.run(
-        [*command, "9", "--resume"],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        # JAX_ENABLE_COMPILATION_CACHE: programs that cannot be kept would be another story.
-        env={**os.environ, "JAX_ENABLE_COMPILATION_CACHE": "false"},
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, size // 2)),
-    )
+    limit = f"import os, resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, ({size // 2}, {size // 2}))"
+    limited = [sys.executable, "-c", f"{limit}; os.execv(sys.argv[1], sys.argv[1:])", *command, "9", "--resume"]
+    done = subprocess.run(limited, capture_output=True, text=True, timeout=240)
     assert done.returncode == 2
     assert one_sentence(done.stderr).endswith("cannot be written: File too large.")
     assert goes_on_from(run, 9) == 2
@@ -134,17 +128,26 @@ def test_metrics_on_a_full_disk_fail_once(tmp_path: Path) -> None:
 # Permissions.
 
 
-def test_permission_lost_amid_a_run_leaves_the_last_checkpoint(tmp_path: Path) -> None:
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """Make a directory that everybody may enter; those of pytest are for their owner only."""
+    place = Path(tempfile.mkdtemp(prefix="epg-test-"))
+    os.chmod(place, 0o755)
+    yield place
+    shutil.rmtree(place)
+
+
+def test_permission_lost_amid_a_run_leaves_the_last_checkpoint(public: Path) -> None:
     settings = preset(FAMILY, "smoke")
-    run = create_run(settings, tmp_path / "run")
+    run = create_run(settings, public / "run")
     with contextlib.ExitStack() as stack:
 
         def lose(epoch: Epoch) -> None:
             if epoch.epoch == 1:
                 # The checkpoint of this epoch is still being written: the loss of permission must not race it.
                 assert wait_until((run.checkpoints / "epoch-000002.safetensors").exists)
-                os.chmod(run.checkpoints, 0o500)
-                os.chmod(run.path, 0o500)
+                os.chmod(run.checkpoints, 0o555)
+                os.chmod(run.path, 0o555)
                 stack.enter_context(without_privileges())
 
         with pytest.raises(BadInput, match=r"cannot be written: Permission denied\.$"):
@@ -156,10 +159,9 @@ def test_permission_lost_amid_a_run_leaves_the_last_checkpoint(tmp_path: Path) -
     assert evolve_run(again, settings, "inline").epoch == settings.evolution.epochs
 
 
-def test_a_directory_that_cannot_be_written_is_refused_at_once(reference: Evolved, tmp_path: Path) -> None:
-    place = tmp_path / "place"
+def test_a_directory_that_cannot_be_written_is_refused_at_once(reference: Evolved, public: Path) -> None:
+    place = public / "place"
     shutil.copytree(reference.run, place / "old")
-    os.chmod(tmp_path, 0o755)
     for folder in (place / "old", place):
         os.chmod(folder, 0o555)
     settings = preset(FAMILY, "smoke")
@@ -167,8 +169,9 @@ def test_a_directory_that_cannot_be_written_is_refused_at_once(reference: Evolve
         with without_privileges():
             with pytest.raises(BadInput, match=r"place/new cannot be made: .*(Permission denied|cannot be written)"):
                 create_run(settings, place / "new")
-            with pytest.raises(BadInput, match=r"place/old cannot be written: Permission denied\.$"):
-                evolve_run(open_run(place / "old")[0], settings, "inline")
+            old = Run.open(place / "old")
+            with pytest.raises(BadInput, match=r"place/old cannot be written: Permission denied\.$"), old.lock():
+                pass
     finally:
         os.chmod(place, 0o755)
         os.chmod(place / "old", 0o755)

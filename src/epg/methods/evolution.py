@@ -280,12 +280,20 @@ def evolve_run(
                         saver.save(evolution.next_epoch, evolution.strategy.state(), evolution.env_steps)
                     if on_epoch:
                         on_epoch(epoch)
-            finally:
-                with uninterrupted():
-                    saver.wait()
-                    if evolution.next_epoch:
-                        done = evolution.save(run)
-        return done
+            except BadInput:
+                raise  # most likely of the disk: what is on it stays as it is, and this is what to tell
+            except BaseException:
+                if evolution.next_epoch:
+                    _finish(evolution, run, saver)
+                raise
+            return _finish(evolution, run, saver)
+
+
+def _finish(evolution: Evolution, run: Run, saver: Saver) -> Evolved:
+    """Save the loss as it is now, once its checkpoint is on disk."""
+    with uninterrupted():
+        saver.wait()
+        return evolution.save(run)
 
 
 class Saver:
