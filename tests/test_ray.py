@@ -155,6 +155,31 @@ def test_a_node_that_joins_is_used_from_the_next_map_and_one_that_leaves_is_done
     assert "lost a worker" in (tmp_path / "logs" / "ray.log").read_text()
 
 
+def test_a_map_waits_when_every_node_has_left(ray_cluster: Any, tmp_path: Path) -> None:
+    large = Cluster(cpus=3)  # more than the head has
+    with (
+        pytest.raises(BadInput, match=r"^no node of this Ray has 3 CPUs to give\.$"),
+        on_ray("double", {}, None, cluster=large),
+    ):
+        pass
+    nodes = [ray_cluster.add_node(num_cpus=3, include_dashboard=False)]
+
+    def exchange() -> None:
+        ray_cluster.remove_node(nodes.pop(), allow_graceful=False)
+        nodes.append(ray_cluster.add_node(num_cpus=3, include_dashboard=False))
+
+    with on_ray("slow", {"folder": str(tmp_path)}, None, cluster=large) as executor:
+        executor.map([{"seconds": np.asarray(0.1)}])
+        (before,) = executor.nodes
+        killer = threading.Timer(0.5, exchange)
+        killer.start()
+        results = executor.map([{"seconds": np.asarray(seconds)} for seconds in (1.5, 0.25)])
+        killer.join()
+        assert executor.nodes != [before]
+    ray_cluster.remove_node(nodes.pop())
+    assert [float(result["y"]) for result in results] == [3.0, 0.5]
+
+
 def test_two_nodes_give_the_same_loss_as_one_process(ray_cluster: Any, second_node: Any, tmp_path: Path) -> None:
     settings = preset(FAMILY, "smoke")
     wanted = evolve_run(create_run(settings, tmp_path / "inline"), settings, "inline")

@@ -113,10 +113,8 @@ class RayExecutor(Pool):
         self._session.open()
         self._stillborn = 0
         room = self._count or _room(self._cluster.cpus)
-        require(
-            room > 0 or bool(self._workers),
-            f"the Ray cluster at {self._cluster.address} has no node with {self._cluster.cpus:g} CPUs.",
-        )
+        require(room > 0 or self._tickets > 0, f"no node of this Ray has {self._cluster.cpus:g} CPUs to give.")
+        room = max(1, room)  # when every node has left, one waits for the next to join
         for worker in [it for it in self._workers if it.node is None][: max(0, len(self._workers) - room)]:
             self._discard(worker)  # was to go where no node is any more
         while len(self._workers) < room:
@@ -197,7 +195,8 @@ class RayExecutor(Pool):
         # A request is not to blame for the machine it was on.
         node_is_alive = worker.node in {node["NodeID"] for node in ray.nodes() if node["Alive"]}
         self._give_back(batch, worker.ticket, self._see_log(), guilty=node_is_alive)
-        if node_is_alive and len(self._workers) < (self._count or _room(self._cluster.cpus)):
+        room = self._count or _room(self._cluster.cpus)
+        if not self._workers or (node_is_alive and len(self._workers) < room):
             self._spawn()
 
     def _bury_stillborn(self, error: BaseException) -> None:
