@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -307,3 +308,21 @@ def test_an_address_is_for_ray_only_and_for_programs_without_one(ray_cluster: An
 def test_impossible_shares_of_a_cpu_are_refused(cpus: float) -> None:
     with pytest.raises(BadInput, match="cpus per worker must be"):
         Cluster(cpus=cpus)
+
+
+# The page on scaling.
+
+
+def test_the_page_on_scaling_is_what_its_tool_writes() -> None:
+    root = Path(__file__).parents[1]
+    specification = importlib.util.spec_from_file_location("measure_scaling", root / "tools" / "measure_scaling.py")
+    assert specification is not None
+    assert specification.loader is not None
+    tool = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(tool)
+    measured = tool.Measured(**json.loads((root / "docs" / "scaling.json").read_text()))
+    assert (root / "docs" / "scaling.md").read_text() == tool.page(measured)
+    shard, seconds, share = tool.predict(measured, 16, 256)
+    assert shard == 16
+    assert seconds > 16 * 8192 * tool.SECONDS_PER_STEP  # never faster than the computing alone
+    assert 0 < share < 1

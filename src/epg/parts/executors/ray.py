@@ -48,6 +48,8 @@ STRAGGLER_FACTOR = 3.0
 STUCK_FACTOR = 20.0
 """A worker busy for this many times the median, and STUCK_SECONDS, is killed and replaced."""
 STUCK_SECONDS = 300.0
+FAILING_SECONDS = 5.0
+"""Workers lost on one node within this time over different requests are the node's fault."""
 TICK_SECONDS = 0.25
 REMEMBERED_SECONDS = 512
 
@@ -101,8 +103,12 @@ class RayExecutor(Pool):
         self._free: deque[_Worker] = deque()
         self._events: queue.SimpleQueue[tuple[_Worker, Future[bytes]]] = queue.SimpleQueue()
         self._seconds: deque[float] = deque(maxlen=REMEMBERED_SECONDS)
+        self._losses: dict[str, tuple[int | None, float]] = {}
+        """Which request each node last lost a worker over, and when."""
         self._stillborn = 0
+        """Workers that died before they had started, since the last that had not."""
         self._checked = 0.0
+        """When stragglers were last looked for."""
 
     @property
     def nodes(self) -> list[str]:
@@ -192,12 +198,20 @@ class RayExecutor(Pool):
         if worker.node is None:
             self._bury_stillborn(error)
             return
-        # A request is not to blame for the machine it was on.
-        node_is_alive = worker.node in {node["NodeID"] for node in ray.nodes() if node["Alive"]}
-        self._give_back(batch, worker.ticket, self._see_log(), guilty=node_is_alive)
+        node_is_alive = worker.node in {node["NodeID"] for node in _living_nodes()}
+        guilty = node_is_alive and not self._is_node_failing(worker, batch)
+        self._give_back(batch, worker.ticket, self._see_log(), guilty)
         room = self._count or _room(self._cluster.cpus)
         if not self._workers or (node_is_alive and len(self._workers) < room):
             self._spawn()
+
+    def _is_node_failing(self, worker: _Worker, batch: Batch) -> bool:
+        """Tell whether a node loses workers whatever they do: a request is not to blame for the machine it was on."""
+        assert worker.node is not None
+        index = None if worker.ticket is None else batch.indices.get(worker.ticket)
+        now, before = time.monotonic(), self._losses.get(worker.node)
+        self._losses[worker.node] = (index, now)
+        return before is not None and before[0] != index and now - before[1] < FAILING_SECONDS
 
     def _bury_stillborn(self, error: BaseException) -> None:
         self._stillborn += 1
@@ -282,7 +296,14 @@ def _connect(address: str, **options: Any) -> None:
 
 def _room(cpus: float) -> int:
     """Return how many workers of so many CPUs the living nodes have room for."""
-    return sum(math.floor(node["Resources"].get("CPU", 0) / cpus) for node in ray.nodes() if node["Alive"])
+    return sum(math.floor(node["Resources"].get("CPU", 0) / cpus) for node in _living_nodes())
+
+
+def _living_nodes() -> list[dict[str, Any]]:
+    try:
+        return [node for node in ray.nodes() if node["Alive"]]
+    except (RayError, OSError, RuntimeError) as error:
+        raise ExecutorFailed(f"the Ray cluster no longer answers: {explain(error)}.") from error
 
 
 def check_address(address: str, patience: float = 30.0) -> None:
