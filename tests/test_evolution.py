@@ -1,11 +1,7 @@
 """Evolution: the same phi whatever runs it and however often it is killed; metrics, checkpoints, resuming."""
 
-import json
 import os
-import random
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +14,6 @@ from epg.lifetime.learner import Learned
 from epg.methods import evolution, shards
 from epg.methods.evolution import Evolution, create_run, evolve_run, open_run
 from epg.parts.families import load_family
-from epg.parts.metrics import read_metrics
 from epg.parts.store import Run, load_loss
 from epg.parts.strategy import shape_fitness
 from epg.people.presets import preset
@@ -53,40 +48,6 @@ def test_another_seed_gives_another_loss(reference: evolution.Evolved, tmp_path:
     settings = replace(smoke(epochs=1), seed=1)
     evolved = evolve_run(create_run(settings, tmp_path / "run"), settings, "inline")
     assert evolved.loss_sha256 != reference.loss_sha256
-
-
-def test_killed_at_random_moments_and_resumed_gives_the_same_loss(reference: evolution.Evolved, tmp_path: Path) -> None:
-    """Kill -9 the driver or one of its workers at least five times, at moments drawn anew each time."""
-    run, draw = tmp_path / "run", random.Random(time.time_ns())
-    command = [sys.executable, "-m", "epg", "evolve", FAMILY, "--preset", "smoke", "--run", str(run)]
-    command += ["--evolution.epochs", "6", "--json", "--processes", "2"]
-    kills = 0
-    for _ in range(60):
-        began = (run / "config.json").exists()
-        process = subprocess.Popen(
-            [*command, *(["--resume"] if began else [])],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            out, errors = process.communicate(timeout=draw.uniform(1.0, 9.0) if kills < 5 else 300)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.communicate()
-            kills += 1
-            continue
-        assert process.returncode == 0, errors
-        if kills >= 5:
-            break
-        kills += 1  # it finished before the blow: begin again
-        for path in sorted(run.rglob("*"), reverse=True):
-            path.unlink() if path.is_file() else path.rmdir()
-        run.rmdir()
-    assert kills >= 5
-    assert json.loads(out.splitlines()[-1])["loss_sha256"] == reference.loss_sha256
-    epochs = [record["epoch"] for record in read_metrics(run / "metrics.jsonl")]
-    assert epochs == list(range(6))
 
 
 def test_a_killed_worker_is_replaced(reference: evolution.Evolved, tmp_path: Path) -> None:

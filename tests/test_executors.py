@@ -27,6 +27,13 @@ from epg.words.runtime import (
 EVERY_EXECUTOR = pytest.mark.parametrize("name", sorted(EXECUTORS))
 
 
+@pytest.fixture(autouse=True)
+def one_cluster_for_all(request: pytest.FixtureRequest) -> None:
+    """Let the executor ray find a cluster: starting one for each test would take minutes."""
+    if "name" in request.fixturenames and request.getfixturevalue("name") == "ray":
+        request.getfixturevalue("ray_cluster")
+
+
 def numbers(*values: float) -> list[dict[str, np.ndarray]]:
     return [{"x": np.asarray(value)} for value in values]
 

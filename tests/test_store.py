@@ -98,7 +98,7 @@ def test_a_place_where_nobody_may_write_is_refused() -> None:
 
 
 def test_a_config_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(path: Path, _: object) -> None:
+    def fail(path: Path, _: object, replace: bool) -> None:
         raise BadInput(f"{path} cannot be written: No space left on device.")
 
     monkeypatch.setattr(store, "write_json", fail)

@@ -110,3 +110,26 @@ def environment(config: dict[str, Any]) -> Callable[[Arrays], Arrays]:
         }
 
     return evaluate
+
+
+def stall(config: dict[str, Any]) -> Callable[[Arrays], Arrays]:
+    """Sleep for a minute over the first request 0 of all workers, marked by a file; answer all others at once."""
+
+    def evaluate(request: Arrays) -> Arrays:
+        flag = Path(config["folder"], "stalled")
+        if request["x"] == 0 and not flag.exists():
+            flag.touch()
+            time.sleep(60)
+        return {"y": request["x"] * 2}
+
+    return evaluate
+
+
+class Stillborn:
+    """An actor that never starts."""
+
+    def __init__(self, build: str, config: str) -> None:
+        raise OSError("no room here")
+
+    def node(self) -> bytes:
+        return b""

@@ -12,6 +12,7 @@ from epg.lifetime.learner import Learned, Learner, hand_made
 from epg.methods.shards import batch_of_lifetimes, find_family, make_plan
 from epg.parts.artefact import LossArtefact
 from epg.parts.statistics import Interval, bootstrap, paired_difference
+from epg.words.errors import BadInput
 from epg.words.keys import Split
 from epg.words.settings import Settings, Spaces, flat, from_dict, require
 
@@ -56,24 +57,28 @@ def settings_of(loss: LossArtefact) -> Settings:
     return from_dict(Settings, loss.manifest["settings"], "the loss's settings")
 
 
-def learn_with_loss(loss: LossArtefact, family: str, tasks: int, seed: int, updates: int | None) -> Learning:
-    """Train fresh policies with an evolved loss on held-out tasks; alpha is 0."""
-    settings, learner = learner_of(loss, family, updates)
-    return record(settings, learner, family, tasks, seed, phi=loss.phi, label=("epg", "evolved loss"))
-
-
-def learner_of(loss: LossArtefact, family: str, updates: int | None) -> tuple[Settings, Learned]:
-    """Return what a loss trains with in this family, refusing a loss that does not fit it."""
+def fitting(loss: LossArtefact, family: str) -> tuple[Settings, Learned]:
+    """Return the settings of a loss and its learner, once everything that the artefact says agrees with the family."""
     settings = settings_of(loss)
     spaces = find_family(family).spaces
     _check_fit(loss, family, spaces)
-    settings = with_length(settings, updates)
     learner = Learned(settings.loss, settings.policy, spaces)
+    try:
+        dimension = learner.dimension
+    except (TypeError, ValueError, OverflowError) as error:  # sizes that no array can have
+        raise BadInput(f"the loss's settings describe no network: {error}.") from error
     require(
-        learner.dimension == len(loss.phi),
-        f"the loss has {len(loss.phi)} parameters where its settings need {learner.dimension}.",
+        dimension == len(loss.phi),
+        f"the loss has {len(loss.phi)} parameters where its settings need {dimension}.",
     )
     return settings, learner
+
+
+def learn_with_loss(loss: LossArtefact, family: str, tasks: int, seed: int, updates: int | None) -> Learning:
+    """Train fresh policies with an evolved loss on held-out tasks; alpha is 0."""
+    settings, learner = fitting(loss, family)
+    settings = with_length(settings, updates)
+    return record(settings, learner, family, tasks, seed, phi=loss.phi, label=("epg", "evolved loss"))
 
 
 def learn_by_hand(settings: Settings, name: str, family: str, tasks: int, seed: int) -> Learning:

@@ -18,17 +18,15 @@ import numpy as np
 from epg import __version__
 from epg.lifetime.learner import Learned
 from epg.methods.shards import find_family
-from epg.parts.executors import EXECUTORS, make_executor
+from epg.parts.executors import Cluster, check_executor, make_executor
 from epg.parts.files import plain, write_json
 from epg.parts.interrupts import uninterrupted
 from epg.parts.metrics import MetricsWriter, read_metrics
-from epg.parts.store import Run, save_loss
+from epg.parts.store import RUN_FORMAT, Run, save_loss
 from epg.parts.strategy import Strategy, shape_fitness, signal, step_size
 from epg.words.errors import BadInput
 from epg.words.keys import Stream, run_key
 from epg.words.settings import Settings, flat, from_dict, require, to_dict
-
-RUN_FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -101,12 +99,6 @@ def check_settings(settings: Settings) -> None:
     )
 
 
-def check_workers(executor: str, processes: int | None) -> None:
-    """Refuse an executor that cannot be made, before anything is written."""
-    require(executor in EXECUTORS, f"unknown executor {executor!r}: choose one of {', '.join(sorted(EXECUTORS))}.")
-    require(processes is None or processes > 0, f"processes must be above zero, not {processes}.")
-
-
 def create_run(settings: Settings, path: Path) -> Run:
     """Check the settings against their family, then make the run's directory."""
     check_settings(settings)
@@ -172,10 +164,12 @@ class Evolution:
             return
         try:
             self.strategy.restore(checkpoint.tensors)
-            self.env_steps = int(checkpoint.info["env_steps"])
+            env_steps = checkpoint.info["env_steps"]
+            if type(env_steps) is not int or env_steps < 0:
+                raise ValueError("env_steps is not a number of steps")
         except (KeyError, ValueError, TypeError) as error:
             raise BadInput(f"the checkpoint of {run.path} does not fit its config.json: {error}.") from None
-        self.next_epoch = checkpoint.epoch
+        self.next_epoch, self.env_steps = checkpoint.epoch, env_steps
 
     def requests(self, population: np.ndarray) -> Iterator[dict[str, np.ndarray]]:
         """Cut an epoch's W lifetimes, loss by loss and task by task, into shards."""
@@ -258,12 +252,13 @@ def evolve_run(
     executor: str = "local",
     processes: int | None = None,
     on_epoch: OnEpoch | None = None,
+    cluster: Cluster | None = None,
 ) -> Evolved:
     """Evolve in a run's directory from wherever it stands to the last epoch, saving after every epoch.
 
     Ctrl-C waits for an epoch's bookkeeping, saves the loss so far and then goes on as KeyboardInterrupt.
     """
-    check_workers(executor, processes)
+    check_executor(executor, processes)
     evolution, work = Evolution(settings), to_dict(settings)
     with run.lock():
         evolution.restore(run)
@@ -271,7 +266,7 @@ def evolve_run(
             write_json(run.path / "config.json", {**run.config, "settings": work})
         with (
             MetricsWriter.resume(run, evolution.next_epoch) as metrics,
-            make_executor(executor, "epg.methods.shards:build", work, processes, run.logs) as workers,
+            make_executor(executor, "epg.methods.shards:build", work, processes, run.logs, cluster) as workers,
             Saver(run) as saver,
         ):
             try:
@@ -284,12 +279,20 @@ def evolve_run(
                         saver.save(evolution.next_epoch, evolution.strategy.state(), evolution.env_steps)
                     if on_epoch:
                         on_epoch(epoch)
-            finally:
-                with uninterrupted():
-                    saver.wait()
-                    if evolution.next_epoch:
-                        done = evolution.save(run)
-        return done
+            except BadInput:
+                raise  # most likely of the disk: what is on it stays as it is, and this is what to tell
+            except BaseException:
+                if evolution.next_epoch:
+                    _finish(evolution, run, saver)
+                raise
+            return _finish(evolution, run, saver)
+
+
+def _finish(evolution: Evolution, run: Run, saver: Saver) -> Evolved:
+    """Save the loss as it is now, once its checkpoint is on disk."""
+    with uninterrupted():
+        saver.wait()
+        return evolution.save(run)
 
 
 class Saver:

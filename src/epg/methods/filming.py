@@ -15,7 +15,7 @@ from epg.lifetime.between import Acting, Row, acting, choose, first_row, react
 from epg.lifetime.host import HostDriver
 from epg.lifetime.learner import Control, Learner, hand_made
 from epg.lifetime.update import Plan, Student
-from epg.methods.evaluation import learner_of
+from epg.methods.evaluation import fitting, with_length
 from epg.methods.shards import find_family, make_plan
 from epg.parts.artefact import LossArtefact
 from epg.parts.families.base import Simulator, Task
@@ -94,7 +94,8 @@ def find_stage_family(name: str) -> MujocoFamily:
 def teach_with_loss(loss: LossArtefact, family: str, updates: int | None) -> Teacher:
     """Let an evolved loss train."""
     find_stage_family(family)
-    return Teacher("evolved loss", *learner_of(loss, family, updates), loss.phi)
+    settings, learner = fitting(loss, family)
+    return Teacher("evolved loss", with_length(settings, updates), learner, loss.phi)
 
 
 def teach_by_hand(settings: Settings, name: str, family: str) -> Teacher:

@@ -17,6 +17,7 @@ import numpy as np
 
 from epg import __version__
 from epg.parts.files import (
+    check_format,
     decode_tensors,
     encode_tensors,
     make_directory,
@@ -84,6 +85,7 @@ def load_loss(path: str | Path) -> LossArtefact:
         f"{tensors_path} is damaged: its sha256 is not the one in {LOSS_MANIFEST}.",
     )
     tensors, _ = decode_tensors(data, str(tensors_path))
+    del data  # the file and its copy are all that is ever held
     require(set(tensors) == {"phi"}, f"{tensors_path} is damaged: it must hold the one tensor phi.")
     _check_phi(tensors["phi"], manifest, str(tensors_path))
     return LossArtefact(tensors["phi"], manifest)
@@ -104,14 +106,9 @@ def _check_phi(phi: np.ndarray, manifest: Mapping[str, Any], name: str) -> None:
 def _check_manifest(manifest: Any, name: str) -> None:
     require(isinstance(manifest, dict), f"{name} is damaged: it is not an object.")
     require(manifest.get("kind") == "epg-loss", f"{name} is not the manifest of a loss.")
-    version = manifest.get("format")
-    require(
-        not (type(version) is int and version > LOSS_FORMAT),
-        f"{name} has format {version}, newer than this epg reads ({LOSS_FORMAT}): upgrade epg.",
-    )
+    check_format(manifest.get("format"), LOSS_FORMAT, name, manifest.get("epg"))
     _check_types(manifest, _MANIFEST_TYPES, name)
     _check_types(manifest["spaces"], _SPACES_TYPES, f"{name}, spaces")
-    require(version == LOSS_FORMAT, f"{name} has format {version}, which never existed.")
     require(re.fullmatch(r"[0-9a-f]{64}", manifest["sha256"]) is not None, f"{name}: sha256 is not a digest.")
     require(
         all(value is None or type(value) in (int, float) for value in manifest["curve"]),

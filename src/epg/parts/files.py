@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import secrets
 import stat
 from collections.abc import Mapping
@@ -26,7 +27,12 @@ from epg.words.settings import require
 
 MAX_JSON_BYTES = 16 * 2**20
 MAX_JSON_DEPTH = 64
+MAX_HEADER_BYTES = 128 * 2**10
+JSON_ALLOWANCE = 2**19
 MAX_TENSOR_BYTES = 2 * 2**30
+
+# What a value takes in memory, at least, by the mark that comes before or within it.
+_JSON_COSTS = {b",": 32, b"[": 88, b"{": 240, b":": 64}
 
 _DTYPES = {
     "F64": "float64", "F32": "float32", "F16": "float16", "BOOL": "bool",
@@ -38,19 +44,32 @@ _CODES = {name: code for code, name in _DTYPES.items()}
 Tensors = dict[str, np.ndarray]
 
 
-def write_atomic(path: Path, data: bytes) -> None:
-    """Replace `path` by `data` so that a reader or a crash sees the old file or the new one, never a part."""
+def write_atomic(path: Path, data: bytes, replace: bool = True) -> None:
+    """Replace `path` by `data` so that a reader or a crash sees the old file or the new one, never a part.
+
+    Without `replace` there must be no old file, not even one that appeared a moment ago.
+    """
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         try:
             _write_synced(aside, data)
-            os.replace(aside, path)
-        except BaseException:
+            if not replace:
+                _claim(aside, path)
+            os.replace(aside, path)  # leaves `aside` where it is if both are links to one file
+        finally:
             aside.unlink(missing_ok=True)
-            raise
         _sync_directory(path.parent)
     except OSError as error:
         raise BadInput(f"{path} cannot be written: {error.strerror or error}.") from error
+
+
+def _claim(aside: Path, path: Path) -> None:
+    """Take a name, or fail because it is taken: the one step in which two processes cannot both succeed."""
+    try:
+        os.link(aside, path)
+    except OSError as error:
+        if isinstance(error, FileExistsError):
+            raise  # any other: a file system without links
 
 
 def _write_synced(path: Path, data: bytes) -> None:
@@ -70,9 +89,12 @@ def _sync_directory(path: Path) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory and its parents, unless it is there."""
+    """Make a directory and its parents, on disk, unless it is there."""
+    missing = [folder for folder in (path, *path.parents) if not os.path.exists(folder)]
     try:
         path.mkdir(parents=True, exist_ok=True)
+        for folder in missing:
+            _sync_directory(folder.parent)
     except OSError as error:
         raise BadInput(f"{path} cannot be made: {error.strerror or error}.") from error
 
@@ -141,8 +163,9 @@ def _digest(header: Mapping[str, Any], body: bytes | memoryview) -> str:
 def _read_header(data: bytes) -> tuple[dict[str, Any], int]:
     """Return the header and where the numbers begin, once every size in it agrees with the file."""
     length = int.from_bytes(data[:8], "little")
-    require(len(data) >= 8 and length <= min(len(data) - 8, MAX_JSON_BYTES), "its header is cut short")
-    header = json.loads(data[8 : 8 + length])
+    require(len(data) >= 8 and length <= len(data) - 8, "its header is cut short")
+    require(length <= MAX_HEADER_BYTES, f"its header is longer than {MAX_HEADER_BYTES} bytes")
+    header = _loads(data[8 : 8 + length])
     require(isinstance(header, dict), "its header is not an object")
     metadata = header.get("__metadata__", {})
     require(
@@ -188,9 +211,9 @@ def plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write `value` as indented JSON in its own order."""
-    write_atomic(path, (json.dumps(plain(value), indent=2, allow_nan=False) + "\n").encode())
+def write_json(path: Path, value: Any, replace: bool = True) -> None:
+    """Write `value` as indented JSON in its own order; without `replace`, refuse if there is a file already."""
+    write_atomic(path, (json.dumps(plain(value), indent=2, allow_nan=False) + "\n").encode(), replace)
 
 
 def read_json(path: Path) -> Any:
@@ -199,12 +222,21 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(data: bytes | str, name: str) -> Any:
-    """Return what JSON text of bounded depth says; `name` names it when damaged."""
+    """Return what JSON text of bounded depth and memory says; `name` names it when damaged."""
     try:
-        value = json.loads(data, parse_constant=_refuse_constant)
-        require(_depth(value) <= MAX_JSON_DEPTH, f"it is nested deeper than {MAX_JSON_DEPTH}")
+        return _loads(data.encode() if isinstance(data, str) else data)
     except (BadInput, ValueError, RecursionError) as error:
         raise BadInput(f"{name} is damaged: {error}.") from error
+
+
+def _loads(data: bytes) -> Any:
+    """Parse JSON once it is known to take no more memory than twice its length and JSON_ALLOWANCE."""
+    cost = sum(data.count(mark) * each for mark, each in _JSON_COSTS.items())
+    if not data.isascii() or b"\\u" in data:
+        cost += 6 * len(data)  # one wide character makes a whole string wide
+    require(cost <= 2 * len(data) + JSON_ALLOWANCE, "it would take far more memory than its size")
+    value = json.loads(data, parse_constant=_refuse_constant, parse_float=_finite)
+    require(_depth(value) <= MAX_JSON_DEPTH, f"it is nested deeper than {MAX_JSON_DEPTH}")
     return value
 
 
@@ -212,6 +244,19 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
+def _finite(text: str) -> float:
+    value = float(text)
+    require(math.isfinite(value), f"{text[:20]} is too large for a number")
+    return value
+
+
 def _depth(value: Any) -> int:
     children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return 1 + max((_depth(child) for child in children), default=0)
+
+
+def check_format(found: Any, known: int, name: str, writer: Any) -> None:
+    """Refuse a format that this release does not read, naming the release that does: the one that wrote it."""
+    require(type(found) is int and found > 0, f"{name} is damaged: format {str(found)[:20]} never existed.")
+    release = f" to {writer}, which wrote it" if re.fullmatch(r"\d[\w.+-]{0,30}", str(writer)) else ""
+    require(found <= known, f"{name} has format {found}, newer than this epg reads ({known}): upgrade epg{release}.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,16 +25,18 @@ class MetricsWriter:
     def __init__(self, run: Run, purge_step: int | None = None) -> None:
         """Open the metrics of a new run; `resume` opens those of an old one."""
         from tensorboardX import SummaryWriter  # here: it takes a second to load, and readers need none of it
+        from tensorboardX.record_writer import register_writer_factory
 
+        register_writer_factory(_Mirrors.PREFIX, _Mirrors())
         self._path = run.metrics
         try:
             with contextlib.ExitStack() as stack:
-                self._file = stack.enter_context(open(run.metrics, "ab"))
+                # Unbuffered: what a full disk refused must not be tried again, and fail again, on closing.
+                self._file = stack.enter_context(open(run.metrics, "ab", buffering=0))
                 # A suffix of its own: sessions begun within one second would overwrite each other's events.
                 suffix = f".{time.time_ns()}"
-                board = SummaryWriter(
-                    str(run.tensorboard), purge_step=purge_step, filename_suffix=suffix, flush_secs=10
-                )
+                place = f"{_Mirrors.PREFIX}:{run.tensorboard}"
+                board = SummaryWriter(place, purge_step=purge_step, filename_suffix=suffix, flush_secs=10)
                 stack.pop_all()
         except OSError as error:
             raise BadInput(f"{run.path} cannot be written: {error.strerror or error}.") from error
@@ -51,8 +54,9 @@ class MetricsWriter:
         """Append the line of `epoch`; a number that is not finite becomes null, and TensorBoard skips it."""
         record = plain({"epoch": epoch, **values})
         try:
-            self._file.write((json.dumps(record, allow_nan=False) + "\n").encode())
-            self._file.flush()
+            line = memoryview((json.dumps(record, allow_nan=False) + "\n").encode())
+            while line:
+                line = line[self._file.write(line) :]
         except OSError as error:
             raise BadInput(f"{self._path} cannot be written: {error.strerror or error}.") from error
         for name, value in record.items():
@@ -71,6 +75,47 @@ class MetricsWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class _Mirrors:
+    """Open the files of TensorBoard: tensorboardX asks it for every path that begins with PREFIX."""
+
+    PREFIX = "epg-mirror"
+
+    def directory_check(self, path: str) -> None:
+        """Make the directory."""
+        os.makedirs(path.removeprefix(f"{self.PREFIX}:"), exist_ok=True)
+
+    def open(self, path: str) -> _Mirror:
+        """Open a file to write."""
+        return _Mirror(path.removeprefix(f"{self.PREFIX}:"))
+
+
+class _Mirror:
+    """A file whose failures nobody hears of: it only repeats what metrics.jsonl holds, and a full disk is told there.
+
+    tensorboardX writes from a thread, and again at exit: an error would end in tracebacks that nobody can catch.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._file = open(path, "wb", buffering=0)  # noqa: SIM115 (closed below)
+        self._waiting = bytearray()
+
+    def write(self, data: bytes) -> None:
+        """Keep until the next flush."""
+        self._waiting += data
+
+    def flush(self) -> None:
+        """Write what was kept, if it can be written."""
+        with contextlib.suppress(OSError):
+            self._file.write(self._waiting)
+        self._waiting.clear()
+
+    def close(self) -> None:
+        """Write and close."""
+        self.flush()
+        with contextlib.suppress(OSError):
+            self._file.close()
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

@@ -21,9 +21,11 @@ from typing import Any
 
 import numpy as np
 
+from epg import __version__
 from epg.parts.artefact import LOSS_MANIFEST, LOSS_TENSORS, LossArtefact, load_loss, save_loss
 from epg.parts.files import (
     Tensors,
+    check_format,
     encode_tensors,
     make_directory,
     parse_json,
@@ -38,6 +40,8 @@ from epg.words.settings import require
 
 __all__ = ["Checkpoint", "LossArtefact", "Run", "load_loss", "save_loss"]
 
+RUN_FORMAT = 1
+CHECKPOINT_FORMAT = 1
 KEPT_CHECKPOINTS = 2
 
 _CHECKPOINT_NAME = re.compile(r"epoch-(\d{6,})\.safetensors")
@@ -73,14 +77,12 @@ class Run:
         check_vacant(path)
         missing = [folder for folder in (path, *path.parents) if not os.path.exists(folder)]
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            write_json(path / "config.json", config)
-        except BaseException as error:
+            make_directory(path)
+            write_json(path / "config.json", config, replace=False)  # two may create at once
+        except BaseException:
             for folder in missing:
                 with contextlib.suppress(OSError):
                     folder.rmdir()
-            if isinstance(error, OSError):
-                raise BadInput(f"{path} cannot be made: {error.strerror or error}.") from error
             raise
         return cls(path, plain(config))
 
@@ -93,6 +95,7 @@ class Run:
         require(os.path.isfile(path / "config.json"), f"{path} is not a run: it has no config.json.")
         config = read_json(path / "config.json")
         require(isinstance(config, dict), f"{path / 'config.json'} is damaged: it is not an object.")
+        check_format(config.get("format", RUN_FORMAT), RUN_FORMAT, str(path / "config.json"), config.get("epg"))
         return cls(path, config)
 
     @property
@@ -147,6 +150,8 @@ class Run:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise BadInput(f"{self.path} is in use by another process: wait for it or stop it.") from None
+            except OSError as error:  # a file system without locks
+                raise BadInput(f"{self.path} cannot be locked: {error.strerror or error}.") from error
             self._sweep()
             yield
 
@@ -159,7 +164,12 @@ class Run:
 
     def save_checkpoint(self, epoch: int, tensors: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> Path:
         """Save a checkpoint, then delete all but the newest two. Non-finite floats of `info` become null."""
-        metadata = {"epoch": str(epoch), "info": json.dumps(plain(info), allow_nan=False)}
+        metadata = {
+            "format": str(CHECKPOINT_FORMAT),
+            "epg": __version__,
+            "epoch": str(epoch),
+            "info": json.dumps(plain(info), allow_nan=False),
+        }
         data = encode_tensors(tensors, metadata)
         make_directory(self.checkpoints)
         path = self.checkpoints / f"epoch-{epoch:06d}.safetensors"
@@ -167,8 +177,11 @@ class Run:
         # A later epoch can only be one that was damaged and skipped: this run is about to write it again.
         saved = self._saved_checkpoints()
         kept = [number for number in sorted(saved) if number <= epoch][-KEPT_CHECKPOINTS:]
-        for number in saved.keys() - set(kept):
-            saved[number].unlink(missing_ok=True)
+        try:
+            for number in saved.keys() - set(kept):
+                saved[number].unlink(missing_ok=True)
+        except OSError as error:
+            raise BadInput(f"{self.checkpoints} cannot be cleared: {error.strerror or error}.") from error
         return path
 
     def load_checkpoint(self) -> Checkpoint | None:
@@ -186,9 +199,12 @@ class Run:
         return None
 
     def _saved_checkpoints(self) -> dict[int, Path]:
-        if not self.checkpoints.is_dir():
+        if not os.path.isdir(self.checkpoints):
             return {}
-        named = ((path, _CHECKPOINT_NAME.fullmatch(path.name)) for path in self.checkpoints.iterdir())
+        try:
+            named = [(path, _CHECKPOINT_NAME.fullmatch(path.name)) for path in self.checkpoints.iterdir()]
+        except OSError as error:
+            raise BadInput(f"{self.checkpoints} cannot be read: {error.strerror or error}.") from error
         return {int(match[1]): path for path, match in named if match}
 
 
@@ -215,6 +231,9 @@ def check_vacant(path: Path) -> None:
 
 def _read_checkpoint(path: Path, epoch: int) -> tuple[Tensors, dict[str, Any]]:
     tensors, metadata = read_tensors(path)
+    version = metadata.get("format", "1")  # not written at first
+    require(version.isdecimal() and len(version) < 9, f"{path} is damaged: its format is no number.")
+    check_format(int(version), CHECKPOINT_FORMAT, str(path), metadata.get("epg"))
     require(metadata.get("epoch") == str(epoch), f"{path} is damaged: it is of another epoch than its name.")
     info = parse_json(metadata.get("info", ""), str(path))
     require(isinstance(info, dict), f"{path} is damaged: its info is not an object.")

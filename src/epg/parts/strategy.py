@@ -70,10 +70,16 @@ class Strategy:
         return {f"strategy/{index:02d}": np.asarray(leaf) for index, leaf in enumerate(leaves)}
 
     def restore(self, tensors: dict[str, np.ndarray]) -> None:
-        """Continue from a checkpoint."""
+        """Continue from a checkpoint; ValueError if it is not one of this strategy."""
         leaves, structure = jax.tree.flatten(self._state)
-        restored = [_like(leaf, tensors[f"strategy/{index:02d}"]) for index, leaf in enumerate(leaves)]
-        self._state = jax.tree.unflatten(structure, restored)
+        names = [f"strategy/{index:02d}" for index in range(len(leaves))]
+        if set(tensors) != set(names):
+            raise ValueError(f"expected {len(names)} tensors of the strategy, found {len(tensors)} others")
+        restored = [_like(leaf, tensors[name]) for leaf, name in zip(leaves, names, strict=True)]
+        state = jax.tree.unflatten(structure, restored)
+        if not np.isfinite(state.mean).all():
+            raise ValueError("phi holds a number that is not finite")
+        self._state = state
 
 
 def _typed(state: Any) -> Any:
@@ -82,9 +88,9 @@ def _typed(state: Any) -> Any:
 
 
 def _like(leaf: Any, value: np.ndarray) -> Array:
-    if value.shape != np.shape(leaf):
-        raise ValueError(f"expected shape {np.shape(leaf)}, found {value.shape}")
-    return jax.numpy.asarray(value, dtype=leaf.dtype)
+    if value.shape != np.shape(leaf) or value.dtype != leaf.dtype:
+        raise ValueError(f"expected {leaf.dtype} of shape {np.shape(leaf)}, found {value.dtype} of {value.shape}")
+    return jax.numpy.asarray(value)
 
 
 def centred_ranks(fitness: np.ndarray) -> np.ndarray:

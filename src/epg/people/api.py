@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from epg import __version__
 from epg.parts.artefact import LossArtefact
+from epg.parts.executors import Cluster, check_executor
+from epg.parts.families import REGISTRY
 from epg.parts.files import encode_tensors, write_atomic, write_json
 from epg.parts.store import Run, check_vacant
 from epg.people.losses import load_loss
@@ -45,12 +47,13 @@ def prepare(
     resume: bool = False,
     executor: str = "local",
     processes: int | None = None,
+    cluster: Cluster | None = None,
 ) -> tuple[Run, Settings]:
     """Check everything that can be wrong, then make the run's directory, or open the one to resume."""
     use_single_thread()
     from epg.methods import evolution
 
-    evolution.check_workers(executor, processes)
+    check_executor(executor, processes, cluster)
     if not resume:
         require(settings is not None, "name a family, or give settings.")
         assert settings is not None
@@ -70,19 +73,24 @@ def evolve(
     resume: bool = False,
     executor: str = "local",
     processes: int | None = None,
+    address: str | None = None,
+    cpus: float = 1.0,
     on_epoch: Callable[[Epoch], None] | None = None,
 ) -> Evolved:
     """Evolve a loss for a family (Algorithm 1) and save it in a run directory.
 
     Name a family and a preset, or give `settings` in full. With `resume`, `run` goes on from its newest
-    checkpoint with the settings it was begun with; only a larger number of epochs may be asked for.
+    checkpoint with the settings it was begun with; only a larger number of epochs may be asked for. The
+    `executor` is "inline", "local" or "ray"; `address` says which Ray, by default one of this run's own, and
+    `cpus` how many of its CPUs each process takes.
     """
+    cluster = Cluster(address, cpus)
     if settings is None and family is not None:
         settings = settings_for(family, preset, seed)
-    opened, settings = prepare(settings, run, resume, executor, processes)
+    opened, settings = prepare(settings, run, resume, executor, processes, cluster)
     from epg.methods.evolution import evolve_run
 
-    return evolve_run(opened, settings, executor, processes, on_epoch)
+    return evolve_run(opened, settings, executor, processes, on_epoch, cluster)
 
 
 def learn(
@@ -100,6 +108,10 @@ def learn(
 
     _check_place(run)
     artefact = loss if isinstance(loss, LossArtefact) else load_loss(loss)
+    require(
+        family is not None or artefact.manifest["family"] in REGISTRY,
+        f"the loss is for {artefact.manifest['family']!r}: name it as --family to say that its code may run here.",
+    )
     family = family or artefact.manifest["family"]
     learning = evaluation.learn_with_loss(artefact, family, tasks, seed, updates)
     config = {"loss": artefact.manifest["sha256"], "settings": artefact.manifest["settings"]}

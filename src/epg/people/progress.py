@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
+from epg.parts.executors.base import Cluster
 from epg.parts.store import Run
 from epg.words.errors import BadInput
 from epg.words.settings import Settings
@@ -58,7 +59,9 @@ def evolution_bar(family: str, done: int, epochs: int) -> Iterator[Callable[[Epo
             raise
 
 
-def evolve_with_bar(run: Run, settings: Settings, executor: str, processes: int | None) -> Evolved:
+def evolve_with_bar(
+    run: Run, settings: Settings, executor: str, processes: int | None, cluster: Cluster | None = None
+) -> Evolved:
     """Evolve in a prepared run and show how it goes."""
     from epg.methods.evolution import evolve_run
 
@@ -67,7 +70,7 @@ def evolve_with_bar(run: Run, settings: Settings, executor: str, processes: int 
         console().print(f"epg: {sentence} The one before it is used.", soft_wrap=True)
     done = checkpoint.epoch if checkpoint else 0
     with evolution_bar(settings.family, done, settings.evolution.epochs) as show:
-        return evolve_run(run, settings, executor, processes, show)
+        return evolve_run(run, settings, executor, processes, show, cluster)
 
 
 @contextlib.contextmanager

@@ -16,6 +16,8 @@ from epg.words.errors import BadInput
 
 T = TypeVar("T")
 
+LARGEST = 3e38  # a little below the largest float32, in which everything is computed
+
 
 def require(condition: bool, sentence: str) -> None:
     """Raise BadInput with `sentence` unless `condition` holds."""
@@ -346,7 +348,8 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
         return tuple(_convert(typing.get_args(hint)[0], item, where) for item in value)
     if origin is types.UnionType:
         return None if value is None else _convert(typing.get_args(hint)[0], value, where)
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+    if hint is float and type(value) in (int, float):
+        require(abs(value) <= LARGEST, f"{where} is too large for a number.")
         return float(value)
     require(type(value) is hint, f"{where} must be {hint.__name__}, not {value!r}.")
     return value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -38,6 +39,24 @@ class Executor(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Which Ray cluster to use, and how much of it each worker takes."""
+
+    address: str | None = None
+    """HOST:PORT of its head, or `auto` on one of its nodes; None starts a Ray on this machine."""
+    cpus: float = 1.0
+    """CPUs per worker, each single-threaded: 2 where Ray counts two hyper-threads of a core as two CPUs."""
+
+    def __post_init__(self) -> None:
+        require(math.isfinite(self.cpus) and self.cpus > 0, f"cpus per worker must be above zero, not {self.cpus}.")
+        # Ray itself counts in ten-thousandths, and whole CPUs above one.
+        require(
+            self.cpus < 1 or self.cpus == int(self.cpus),
+            f"cpus per worker must be whole, or a fraction below one, not {self.cpus}.",
+        )
 
 
 @dataclass(frozen=True)

@@ -71,11 +71,12 @@ def _launch(descriptor: int, log: Path | None) -> subprocess.Popen[bytes]:
             stdout=output,
             stderr=output,
             start_new_session=True,
-            env=_environment(),
+            env=worker_environment(),
         )
 
 
-def _environment() -> dict[str, str]:
+def worker_environment() -> dict[str, str]:
+    """Return the environment of a worker: this one's, with one thread, its module path, and output at once."""
     environment = single_threaded_environment(os.environ)
     # The parent's own path, so that a user's module is found there as it was here.
     environment["PYTHONPATH"] = os.pathsep.join(entry or os.getcwd() for entry in sys.path)

@@ -20,15 +20,20 @@ class Message(NamedTuple):
     arrays: Arrays
     """Of a request or a result; empty otherwise."""
     text: Mapping[str, str]
-    """What to build, the ticket of a request, what went wrong."""
+    """What to build, the ticket of a request, what went wrong and where (`error`, `trace`)."""
 
 
 def encode(kind: str, arrays: Arrays, **text: str) -> bytes:
-    """Encode a message; without a checksum, as a socket within one machine loses nothing."""
+    """Encode a message; without a checksum, as neither sockets nor Ray lose anything."""
     return encode_tensors(arrays, {"kind": kind, **text}, checked=False)
+
+
+def decode(data: bytes) -> Message:
+    """Return the message that `encode` made these bytes of."""
+    arrays, text = decode_tensors(data, "a message", checked=False)
+    return Message(text["kind"], arrays, text)
 
 
 def receive(connection: Connection) -> Message:
     """Wait for the next message; raises EOFError or OSError once the peer has gone."""
-    arrays, text = decode_tensors(connection.recv_bytes(), "a message", checked=False)
-    return Message(text["kind"], arrays, text)
+    return decode(connection.recv_bytes())

@@ -16,6 +16,8 @@ from epg.parts.executors import wire
 from epg.parts.executors.base import Evaluate, Work, explain
 from epg.words.errors import BadInput
 
+MAX_TRACE = 20_000
+
 
 def main(descriptor: int) -> None:
     """Serve requests until the parent has gone."""
@@ -23,9 +25,9 @@ def main(descriptor: int) -> None:
     threading.Thread(target=_exit_with_parent, args=(descriptor,), daemon=True).start()
     try:
         build = wire.receive(connection)
-        evaluate = _load(Work(build.text["build"], build.text["config"]))
+        evaluate = load(Work(build.text["build"], build.text["config"]))
         while True:
-            connection.send_bytes(_answer(evaluate, wire.receive(connection)))
+            connection.send_bytes(answer(evaluate, wire.receive(connection)))
     except (EOFError, OSError):
         return
 
@@ -38,7 +40,7 @@ def _exit_with_parent(descriptor: int) -> None:
     os._exit(1)
 
 
-def _load(work: Work) -> Evaluate | Exception:
+def load(work: Work) -> Evaluate | Exception:
     """Build the work, or keep why it cannot be built: that is the answer to every request."""
     try:
         return work.load()
@@ -46,7 +48,8 @@ def _load(work: Work) -> Evaluate | Exception:
         return error
 
 
-def _answer(evaluate: Evaluate | Exception, request: wire.Message) -> bytes:
+def answer(evaluate: Evaluate | Exception, request: wire.Message) -> bytes:
+    """Evaluate a request; return its result, or what went wrong with it, under its ticket."""
     ticket = request.text["ticket"]
     try:
         if isinstance(evaluate, Exception):
@@ -57,7 +60,8 @@ def _answer(evaluate: Evaluate | Exception, request: wire.Message) -> bytes:
     except Exception as error:
         traceback.print_exc()
         sys.stderr.flush()
-        return wire.encode(wire.FAILED, {}, ticket=ticket, error=explain(error))
+        trace = traceback.format_exc()[-MAX_TRACE:]
+        return wire.encode(wire.FAILED, {}, ticket=ticket, error=explain(error), trace=trace)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
+from epg.parts.executors.base import Cluster
 from epg.people import api
 from epg.people.cli.output import print_json
 from epg.people.presets import PresetName
@@ -42,10 +43,14 @@ class Evolve:
     """Directory of the run; by default a new one below runs/."""
     resume: bool = False
     """Go on with the run from its newest checkpoint."""
-    executor: Literal["inline", "local"] = "local"
-    """Where lifetimes run: in this process (for debugging), or in one process per core."""
+    executor: Literal["inline", "local", "ray"] = "local"
+    """Where lifetimes run: in this process (for debugging), in one process per core, or on a Ray cluster."""
     processes: int | None = None
-    """How many processes; by default one per core."""
+    """How many processes; by default one per core, of this machine or of the whole cluster."""
+    address: str | None = None
+    """The Ray cluster: HOST:PORT of its head, or `auto` on one of its nodes; by default a Ray of this run's own."""
+    cpus: float = 1.0
+    """CPUs of the Ray cluster that each single-threaded process takes: whole, or a fraction below one."""
     json: bool = False
     """End with one line of JSON on standard output."""
     seed: int = 0
@@ -74,13 +79,16 @@ class Evolve:
     def main(self) -> None:
         """Evolve, with a bar; say where the loss is and how to use it."""
         require(not self.resume or self.run is not None, "--resume needs --run: the directory to go on with.")
-        run, settings = api.prepare(self.settings, self.run, self.resume, self.executor, self.processes)
+        cluster = Cluster(self.address, self.cpus)
+        run, settings = api.prepare(self.settings, self.run, self.resume, self.executor, self.processes, cluster)
         try:
-            evolved = evolve_with_bar(run, settings, self.executor, self.processes)
+            evolved = evolve_with_bar(run, settings, self.executor, self.processes, cluster)
         except KeyboardInterrupt:
+            again = ["epg", "evolve", self.family, "--run", str(run.path), "--resume"]
+            again += ["--executor", self.executor] if self.executor != "local" else []
+            again += ["--address", self.address] if self.address is not None else []
             console().print(
-                f"\nepg: stopped; every finished epoch is saved. Go on with: "
-                f"epg evolve {shlex.quote(self.family)} --run {shlex.quote(str(run.path))} --resume",
+                f"\nepg: stopped; every finished epoch is saved. Go on with: {shlex.join(again)}",
                 markup=False,
                 soft_wrap=True,
             )

@@ -1,0 +1,171 @@
+"""Mutated artefacts and checkpoints: each loads to a valid object or is refused in one sentence, quickly and in
+little memory. Seeds are fixed, and so is every mutant."""
+
+from __future__ import annotations
+
+import random
+import time
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mutations import Files, mutate
+
+from epg.methods.evaluation import fitting
+from epg.methods.evolution import Evolution, create_run, evolve_run, open_run
+from epg.parts.files import encode_tensors
+from epg.parts.store import Run, load_loss, save_loss
+from epg.people.presets import preset
+from epg.words.errors import BadInput
+from epg.words.settings import require
+
+MUTANTS = 5_000  # of losses, and as many of checkpoints
+ALLOWANCE = 2**20  # beside twice the file: what Python and small JSON take; files.JSON_ALLOWANCE is part of it
+FAMILY = "point-goal"
+
+
+@dataclass
+class Tally:
+    """What became of the mutants."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    slowest: float = 0.0
+    largest: float = 0.0
+    """Most memory taken, beyond twice the file."""
+
+
+@pytest.fixture(scope="module")
+def evolved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    settings = preset(FAMILY, "smoke")
+    return evolve_run(create_run(settings, tmp_path_factory.mktemp("fuzz") / "run"), settings, "inline").run
+
+
+def passes(load: Callable[[], object]) -> bool:
+    """Tell whether it loads; a refusal must be one sentence, and any other exception fails the test."""
+    try:
+        load()
+        return True
+    except BadInput as refusal:
+        text = str(refusal)
+    assert 0 < len(text) < 2000, text
+    assert text.isprintable(), text
+    assert text.endswith("."), text
+    assert "Traceback" not in text
+    return False
+
+
+def attempt(tally: Tally, size: int, load: Callable[[], object]) -> None:
+    """Load once, and keep what became of it."""
+    tracemalloc.start()
+    began = time.perf_counter()
+    try:
+        tally.outcomes["loaded" if passes(load) else "refused"] += 1
+        tally.slowest = max(tally.slowest, time.perf_counter() - began)
+        tally.largest = max(tally.largest, tracemalloc.get_traced_memory()[1] - 2 * size)
+    finally:
+        tracemalloc.stop()
+
+
+def write(folder: Path, files: Files) -> int:
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    return sum(map(len, files.values()))
+
+
+def judge(tally: Tally) -> None:
+    assert tally.outcomes.total() == MUTANTS
+    assert tally.outcomes["refused"] > MUTANTS / 2
+    assert tally.outcomes["loaded"] > MUTANTS / 100  # the mutations reach past the first check
+    assert tally.largest < ALLOWANCE
+    assert tally.slowest < 10
+
+
+def test_mutated_losses_load_or_are_refused(evolved: Path, tmp_path: Path) -> None:
+    whole = {name: (evolved / name).read_bytes() for name in ("loss.json", "loss.safetensors")}
+    draw, tally, usable = random.Random(1), Tally(), Counter[bool]()
+    for _ in range(MUTANTS):
+        size = write(tmp_path, mutate(whole, draw))
+        loaded = []
+        attempt(tally, size, lambda: loaded.append(load_loss(tmp_path)))  # noqa: B023 (called at once)
+        for loss in loaded:
+            assert loss.phi.dtype == np.float32
+            assert loss.phi.shape == (loss.manifest["parameters"],)
+            assert np.isfinite(loss.phi).all()
+            if tally.outcomes["loaded"] % 10 == 0:  # what is asked of it here asks JAX, which takes its time
+                usable[passes(lambda: fitting(loss, FAMILY))] += 1  # noqa: B023 (called at once)
+    assert min(usable[True], usable[False]) > 0
+    judge(tally)
+
+
+def test_mutated_checkpoints_load_or_are_refused(evolved: Path, tmp_path: Path) -> None:
+    name = "checkpoints/epoch-000004.safetensors"
+    whole = {name: (evolved / name).read_bytes()}
+    (tmp_path / "checkpoints").mkdir()
+    write(tmp_path, {"config.json": (evolved / "config.json").read_bytes()})
+    run, settings = open_run(tmp_path)
+    draw, tally, state, usable = random.Random(2), Tally(), Evolution(settings), Counter[bool]()
+    for _ in range(MUTANTS):
+        size = write(tmp_path, mutate(whole, draw))
+        loaded = []
+        attempt(tally, size, lambda: loaded.append(run.load_checkpoint()))  # noqa: B023 (called at once)
+        if loaded:
+            if tally.outcomes["loaded"] % 5 == 0:
+                usable[passes(lambda: state.restore(run))] += 1
+            assert np.isfinite(state.strategy.phi).all()
+    assert min(usable[True], usable[False]) > 0
+    judge(tally)
+
+
+def test_mutated_configs_open_or_are_refused(evolved: Path, tmp_path: Path) -> None:
+    whole = {"config.json": (evolved / "config.json").read_bytes()}
+    draw, outcomes = random.Random(3), Counter[bool]()
+    for _ in range(500):
+        write(tmp_path, mutate(whole, draw))
+        outcomes[passes(lambda: open_run(tmp_path))] += 1
+    assert min(outcomes.values()) > 5
+    assert len(outcomes) == 2
+
+
+@pytest.mark.parametrize("what", ["whole", "claims more", "cut", "not finite"])
+def test_a_large_loss_takes_no_more_than_twice_its_size(what: str, tmp_path: Path) -> None:
+    phi = np.zeros(2_000_000, np.float32)
+    manifest = load_loss(Path(__file__).parents[1] / "src/epg/losses/point-goal").manifest
+    save_loss(tmp_path, phi, manifest)
+    path, tally = tmp_path / "loss.safetensors", Tally()
+    if what == "claims more":
+        path.write_bytes(path.read_bytes().replace(b"[2000000]", b"[9000000]"))
+    elif what == "cut":
+        path.write_bytes(path.read_bytes()[:-4])
+    elif what == "not finite":
+        phi[-1] = np.nan
+        path.write_bytes(encode_tensors({"phi": phi}, {}))
+    attempt(tally, path.stat().st_size, lambda: load_loss(tmp_path))
+    assert tally.outcomes == {"loaded" if what == "whole" else "refused": 1}
+    assert tally.largest < 2**16
+
+
+def test_the_measure_of_memory_would_have_noticed() -> None:
+    tally = Tally()
+    attempt(tally, 1000, lambda: require(len(bytes(3 * 2**20)) == 0, "refused after the fact."))
+    assert tally.largest > ALLOWANCE
+
+
+def test_a_file_of_a_newer_release_says_which(evolved: Path, tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run", {"format": 2, "epg": "0.9.1"})
+    with pytest.raises(
+        BadInput, match=r"format 2, newer than this epg reads \(1\): upgrade epg to 0\.9\.1, which wrote"
+    ):
+        Run.open(run.path)
+    run = Run.create(tmp_path / "other", {})
+    path = run.save_checkpoint(3, {}, {})
+    path.write_bytes(encode_tensors({}, {"format": "7", "epg": "2.0", "epoch": "3", "info": "{}"}))
+    with pytest.raises(
+        BadInput, match=r"epoch-000003\.safetensors has format 7, .*upgrade epg to 2\.0, which wrote it"
+    ):
+        run.load_checkpoint()
+    path.write_bytes(encode_tensors({}, {"epoch": "3", "info": "{}"}))  # as they were first written
+    assert run.load_checkpoint() is not None
