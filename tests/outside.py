@@ -25,6 +25,16 @@ class Outside(HostFamily):
         task = self.inside.sample(jax.random.key(0))
         return ravel_pytree(self.inside.reset(jax.random.key(0), task))
 
+    @cached_property
+    def flat_step(self):
+        """Return the step of the family inside, from one vector to the next."""
+
+        def step(now, action, task):
+            after, reward, terminated = self.inside.step(self.state[1](now[:-2]), action, task)
+            return jnp.append(ravel_pytree(after)[0], jnp.stack([reward, terminated.astype(jnp.float32)]))
+
+        return jax.jit(step)
+
     @property
     def width(self):
         return self.state[0].size + 2
@@ -57,7 +67,7 @@ class Slowly:
     def __init__(self, family: Outside, tasks: Sequence) -> None:
         self.family, self.tasks = family, tasks
         self.now = np.zeros((len(tasks), family.width), np.float32)
-        self.step = jax.jit(family.inside.step)
+        self.step = family.flat_step
         self.moved = 0
 
     def prepare(self, fresh):
@@ -78,10 +88,7 @@ class Slowly:
         for row in range(len(self.tasks)) if rows is None else rows:
             discrete = self.family.spaces.discrete
             action = jnp.int32(control[row, 0]) if discrete else jnp.asarray(control[row])
-            after, reward, terminated = self.step(
-                self.family.state[1](jnp.asarray(self.now[row, :-2])), action, self.tasks[row]
-            )
-            self.now[row] = [*ravel_pytree(after)[0], reward, terminated]
+            self.now[row] = self.step(self.now[row], action, self.tasks[row])
             self.moved += 1
         return self.now.copy()
 

@@ -118,6 +118,7 @@ BAD = {
         changed_step(lambda s, r, d: (s._replace(goal=s.goal.astype(jnp.float16)), r, d)),
     ],
     "functions are pure and compile": [
+        replace(POINT_GOAL, sample=lambda key: jax.tree.map(drifting, POINT_GOAL.sample(key))),
         replace(POINT_GOAL, reset=moody_reset),
         replace(POINT_GOAL, observe=lambda s, t: drifting(POINT_GOAL.observe(s, t))),
         changed_step(lambda s, r, d: (s, drifting(r), d)),

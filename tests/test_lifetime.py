@@ -165,8 +165,8 @@ def test_kl_is_the_closed_form_between_before_and_after(rng):
     student, after, report, _ = one_update(plan, rollout)
 
     def forward(policy):
-        hidden = np.tanh(np.asarray(rollout.observation, np.float64) @ policy.mlp.weights[0].T + policy.mlp.biases[0])
-        return hidden @ policy.mlp.weights[1].T + policy.mlp.biases[1], np.exp(np.asarray(policy.log_std, np.float64))
+        hidden = np.tanh(np.asarray(rollout.observation, np.float64) @ policy.mlp.weights[0] + policy.mlp.biases[0])
+        return hidden @ policy.mlp.weights[1] + policy.mlp.biases[1], np.exp(np.asarray(policy.log_std, np.float64))
 
     (m0, s0), (m1, s1) = forward(student.trained.policy), forward(after.trained.policy)
 

@@ -92,8 +92,8 @@ def numpy_head(loss, rows, constants, context) -> np.ndarray:
 def numpy_inputs(settings, spaces, trained, experience) -> tuple[np.ndarray, np.ndarray]:
     """Stack everything that was declared, as the paper lists it."""
     window, policy = experience.window, trained.policy
-    hidden = NUMPY_ACTIVATIONS["tanh"](window.observation @ policy.mlp.weights[0].T + policy.mlp.biases[0])
-    out = np.asarray(hidden @ policy.mlp.weights[1].T + policy.mlp.biases[1], np.float64)
+    hidden = NUMPY_ACTIVATIONS["tanh"](window.observation @ policy.mlp.weights[0] + policy.mlp.biases[0])
+    out = np.asarray(hidden @ policy.mlp.weights[1] + policy.mlp.biases[1], np.float64)
     if spaces.discrete:
         out = np.exp(out) / np.exp(out).sum(1, keepdims=True)
     valid, reward = np.asarray(window.valid)[:, None], np.asarray(window.reward)[:, None]

@@ -99,10 +99,10 @@ def test_samples_have_their_distribution(rng):
 @pytest.mark.parametrize("hidden", [(), (7,), (16, 5, 9)])
 def test_initial_rows_have_norm_one_and_the_last_a_hundredth(hidden):
     policy = init_policy(jax.random.key(3), PolicySettings(hidden=hidden, log_std=-0.5), Spaces(6, 2))
-    assert [w.shape for w in policy.mlp.weights] == list(zip((*hidden, 2), (6, *hidden), strict=True))
+    assert [w.shape for w in policy.mlp.weights] == list(zip((6, *hidden), (*hidden, 2), strict=True))
     for weight in policy.mlp.weights[:-1]:
-        np.testing.assert_allclose(np.linalg.norm(weight, axis=1), 1.0, rtol=1e-5)
-    np.testing.assert_allclose(np.linalg.norm(policy.mlp.weights[-1], axis=1), 0.01, rtol=1e-5)
+        np.testing.assert_allclose(np.linalg.norm(weight, axis=0), 1.0, rtol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(policy.mlp.weights[-1], axis=0), 0.01, rtol=1e-5)
     assert not any(np.any(bias) for bias in policy.mlp.biases)
     np.testing.assert_array_equal(policy.log_std, [-0.5, -0.5])
 
@@ -122,7 +122,7 @@ def test_any_network_is_its_numpy_version(rng, hidden, activation):
     x = rng.normal(size=(4, 5, 3)).astype(np.float32)
     expected = x
     for index, (weight, bias) in enumerate(zip(mlp.weights, mlp.biases, strict=True)):
-        expected = expected @ np.asarray(weight).T + np.asarray(bias)
+        expected = expected @ np.asarray(weight) + np.asarray(bias)
         if index < len(hidden):
             expected = NUMPY_ACTIVATIONS[activation](expected)
     np.testing.assert_allclose(apply_mlp(mlp, jnp.asarray(x), activation), expected, rtol=1e-4, atol=1e-4)

@@ -1,9 +1,11 @@
 """The Fetch arm: fetch-reach, bring the gripper to a target that is another in every task."""
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from epg.parts.families.mujoco_family import Body, Clock, MujocoFamily
@@ -37,6 +39,29 @@ START = (  # base, torso, head (two joints), arm, fingers
 CENTRE = (1.341813, 0.749101, 0.534722)  # where the gripper's point then is
 
 
+def product(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """Return the product of two quaternions."""
+    (a, *u), (b, *v) = p, q
+    return np.array([a * b - np.dot(u, v), *(a * np.array(v) + b * np.array(u) + np.cross(u, v))])
+
+
+AROUND = [np.array([product(it, axis) for it in np.eye(4)], np.float32) for axis in np.eye(4)[1:]]
+"""A quaternion as a row, times one of these, is its product with i, j or k."""
+
+
+@cache
+def _turned(vector: tuple[float, ...]) -> np.ndarray:
+    """Return the numbers [4, 4, 3] with which a quaternion's components, two by two, give the turned vector."""
+    mirror = np.array([1.0, -1.0, -1.0, -1.0])
+    inner = [[product(product(p, np.array([0.0, *vector])), mirror * q)[1:] for q in np.eye(4)] for p in np.eye(4)]
+    return np.array(inner, np.float32)
+
+
+def rotate(turn: Array, vector: tuple[float, ...]) -> Array:
+    """Return a vector turned by a quaternion of length 1: its product with both."""
+    return jnp.tensordot(jnp.outer(turn, turn), _turned(vector), 2)
+
+
 class Target(NamedTuple):
     """A task of fetch-reach."""
 
@@ -57,32 +82,20 @@ def adapt(spec: Any) -> None:
         spec.joint(f"robot0:{side}_gripper_finger_joint").damping[0] = 1e7
 
 
-def multiply(p: Array, q: Array) -> Array:
-    """Return the product of two quaternions."""
-    real = p[:1] * q[:1] - jnp.dot(p[1:], q[1:])
-    return jnp.concatenate([real, p[0] * q[1:] + q[0] * p[1:] + jnp.cross(p[1:], q[1:])])
-
-
-def rotate(q: Array, v: Array) -> Array:
-    """Return a vector turned by a quaternion of length 1."""
-    across = jnp.cross(q[1:], v)
-    return v + 2.0 * (q[0] * across + jnp.cross(q[1:], across))
-
-
 def hand(qpos: Array) -> tuple[Array, Array]:
-    """Return where the gripper is, [3], and its quaternion, [4]: the positions of the sliding base, then each joint."""
+    """Return where the gripper is, [3], and its quaternion, [4]."""
     place = jnp.array(TORSO) + qpos[:3] + qpos[3] * jnp.array([0.0, 0.0, 1.0])
     turn = jnp.array([1.0, 0.0, 0.0, 0.0])
     for (offset, axis), angle in zip(HINGES, qpos[6:13], strict=True):
-        place = place + rotate(turn, jnp.array(offset))
-        turn = multiply(turn, jnp.zeros(4).at[0].set(jnp.cos(angle / 2)).at[1 + axis].set(jnp.sin(angle / 2)))
-    return place + rotate(turn, jnp.array(PALM)), turn
+        place = place + rotate(turn, offset)
+        turn = jnp.cos(angle / 2) * turn + jnp.sin(angle / 2) * (turn @ AROUND[axis])
+    return place + rotate(turn, PALM), turn
 
 
 def grip(qpos: Array) -> Array:
     """Return where the point between the fingers is, [3]."""
     place, turn = hand(qpos)
-    return place + rotate(turn, jnp.array(GRIP))
+    return place + rotate(turn, GRIP)
 
 
 def goal(task: Target) -> Array:
