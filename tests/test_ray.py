@@ -42,8 +42,8 @@ def on_ray(function: str, config: dict[str, Any], processes: int | None = 2, **m
 
 @pytest.fixture
 def second_node(ray_cluster: Any) -> Iterator[Any]:
-    """Add a node of two CPUs; the test may kill it."""
-    node = ray_cluster.add_node(num_cpus=2, include_dashboard=False)
+    """Add a node of one CPU; the test may kill it."""
+    node = ray_cluster.add_node(num_cpus=1, include_dashboard=False)
     yield node
     if node in ray_cluster.list_all_nodes():
         ray_cluster.remove_node(node)
@@ -294,6 +294,14 @@ def test_what_answers_but_is_no_ray_is_refused() -> None:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         with pytest.raises(BadInput, match=f"^no Ray answers at {address}: what listens there is something else"):
             check_address(address, patience=4.0)
+
+
+@pytest.mark.slow
+def test_a_ray_that_wants_another_token_says_so(ray_cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slow, because Ray itself tries for 20 seconds."""
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "another")
+    with pytest.raises(BadInput, match=r"wants its token: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"):
+        check_address(ray_cluster.address, patience=60)
 
 
 def test_an_address_is_for_ray_only_and_for_programs_without_one(ray_cluster: Any) -> None:
