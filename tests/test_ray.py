@@ -42,8 +42,8 @@ def on_ray(function: str, config: dict[str, Any], processes: int | None = 2, **m
 
 @pytest.fixture
 def second_node(ray_cluster: Any) -> Iterator[Any]:
-    """Add a node of two CPUs; the test may kill it."""
-    node = ray_cluster.add_node(num_cpus=2, include_dashboard=False)
+    """Add a node of one CPU; the test may kill it."""
+    node = ray_cluster.add_node(num_cpus=1, include_dashboard=False)
     yield node
     if node in ray_cluster.list_all_nodes():
         ray_cluster.remove_node(node)
@@ -156,6 +156,7 @@ def test_a_node_that_joins_is_used_from_the_next_map_and_one_that_leaves_is_done
     assert "lost a worker" in (tmp_path / "logs" / "ray.log").read_text()
 
 
+@pytest.mark.slow
 def test_a_map_waits_when_every_node_has_left(ray_cluster: Any, tmp_path: Path) -> None:
     large = Cluster(cpus=3)  # more than the head has
     with (
@@ -163,21 +164,22 @@ def test_a_map_waits_when_every_node_has_left(ray_cluster: Any, tmp_path: Path) 
         on_ray("double", {}, None, cluster=large),
     ):
         pass
-    nodes = [ray_cluster.add_node(num_cpus=3, include_dashboard=False)]
-
-    def exchange() -> None:
-        ray_cluster.remove_node(nodes.pop(), allow_graceful=False)
-        nodes.append(ray_cluster.add_node(num_cpus=3, include_dashboard=False))
-
+    node = ray_cluster.add_node(num_cpus=3, include_dashboard=False)
+    results: list[Any] = []
     with on_ray("slow", {"folder": str(tmp_path)}, None, cluster=large) as executor:
         executor.map([{"seconds": np.asarray(0.1)}])
         (before,) = executor.nodes
-        killer = threading.Timer(0.5, exchange)
-        killer.start()
-        results = executor.map([{"seconds": np.asarray(seconds)} for seconds in (1.5, 0.25)])
-        killer.join()
+        requests = [{"seconds": np.asarray(seconds)} for seconds in (1.5, 0.25)]
+        # In a thread, as Ray starts nodes from the main one only.
+        mapping = threading.Thread(target=lambda: results.extend(executor.map(requests)))
+        mapping.start()
+        time.sleep(0.5)
+        ray_cluster.remove_node(node, allow_graceful=False)
+        assert mapping.is_alive()
+        node = ray_cluster.add_node(num_cpus=3, include_dashboard=False)
+        mapping.join(120)
         assert executor.nodes != [before]
-    ray_cluster.remove_node(nodes.pop())
+    ray_cluster.remove_node(node)
     assert [float(result["y"]) for result in results] == [3.0, 0.5]
 
 
@@ -292,6 +294,14 @@ def test_what_answers_but_is_no_ray_is_refused() -> None:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         with pytest.raises(BadInput, match=f"^no Ray answers at {address}: what listens there is something else"):
             check_address(address, patience=4.0)
+
+
+@pytest.mark.slow
+def test_a_ray_that_wants_another_token_says_so(ray_cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slow, because Ray itself tries for 20 seconds."""
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "another")
+    with pytest.raises(BadInput, match=r"wants its token: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"):
+        check_address(ray_cluster.address, patience=60)
 
 
 def test_an_address_is_for_ray_only_and_for_programs_without_one(ray_cluster: Any) -> None:

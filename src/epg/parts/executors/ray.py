@@ -323,6 +323,10 @@ def check_address(address: str, patience: float = 30.0) -> None:
         tried = subprocess.run(command, capture_output=True, text=True, timeout=patience, env=worker_environment())
     except subprocess.TimeoutExpired:
         raise BadInput(f"no Ray answers at {address}: what listens there is something else.") from None
+    require(
+        tried.returncode == 0 or "InvalidAuthToken" not in tried.stderr,
+        f"the Ray at {address} wants its token: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN as it was started with.",
+    )
     require(tried.returncode == 0, tried.stdout.strip() or f"no Ray answers at {address}.")
 
 
