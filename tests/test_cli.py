@@ -347,8 +347,17 @@ def test_python_refuses_as_early(wrong: dict[str, Any], tmp_path: Path) -> None:
 def test_check_fails_what_is_not_a_family() -> None:
     done = call("check", "os:sep", "--json")
     assert done.code == 1
-    assert done.json == [{"name": "is a family record", "passed": False, "problem": "must be a JaxFamily, not str"}]
-    assert done.err.strip() == "FAIL is a family record: must be a JaxFamily, not str"
+    assert done.json == [
+        {
+            "name": "is a family record",
+            "passed": False,
+            "problem": "must be a JaxFamily or a HostFamily (MujocoFamily, GymFamily), not str",
+        }
+    ]
+    assert (
+        done.err.strip()
+        == "FAIL is a family record: must be a JaxFamily or a HostFamily (MujocoFamily, GymFamily), not str"
+    )
 
 
 def test_a_family_that_fails_is_a_sentence_and_leaves_a_run_to_look_at(tmp_path: Path) -> None:
