@@ -116,7 +116,7 @@ def test_an_epoch_is_the_sum_of_its_parts() -> None:
                 "alpha": np.array(0.0, np.float32),
             }
             fitness[loss, task] = evaluate(request)["fitness"][0]
-    theirs.strategy.tell(theirs.ask(), shape_fitness(fitness, common_tasks=True))
+    theirs.strategy.tell(theirs.ask(), shape_fitness(fitness, "all"))
     np.testing.assert_array_equal(ours.strategy.phi, theirs.strategy.phi)
     assert epoch.fitness_mean == pytest.approx(fitness.mean(), rel=1e-5)
     assert epoch.fitness_best == pytest.approx(fitness.mean(axis=1).max(), rel=1e-5)

@@ -32,7 +32,7 @@ from epg.words.settings import LifetimeSettings, LossSettings, PolicySettings, S
 
 N, M = 24, 8
 POLICY = PolicySettings(hidden=(5,), activation="tanh", log_std=-0.5)
-EVERYTHING = {"reward": True, "products": True, "task_features": True, "progress": True}
+EVERYTHING = {"reward": True, "products": True, "pairs": True, "task_features": True, "progress": True}
 
 evaluate = jax.jit(shipped.evaluate, static_argnames=("settings", "activation"))
 
@@ -106,6 +106,15 @@ def numpy_inputs(settings, spaces, trained, experience) -> tuple[np.ndarray, np.
     return np.hstack(rows), np.concatenate(constants)
 
 
+def numpy_head_rows(settings, rows, experience) -> np.ndarray:
+    """Append what only the head sees."""
+    if not settings.pairs:
+        return rows
+    seen = np.asarray(experience.window.observation)
+    width = seen.shape[1]
+    return np.hstack([rows, np.stack([seen[:, i] * seen[:, j] for i in range(width) for j in range(i, width)], axis=1)])
+
+
 @pytest.mark.parametrize(
     ("length", "kernel", "stride"), [(24, 5, 3), (24, 4, 2), (23, 8, 7), (9, 3, 5), (8, 8, 1), (10, 3, 3), (12, 7, 2)]
 )
@@ -137,6 +146,7 @@ def test_evaluate_is_numpys(rng, kind, inputs, pushes):
     experience, batch = some_experience(rng, spaces, N, M, pushes), np.array([6, 1, 3])
     rows, constants = numpy_inputs(settings, spaces, trained, experience)
     context = numpy_context(loss, settings, rows, constants)
+    rows = numpy_head_rows(settings, rows, experience)
     expected = numpy_head(loss, rows[N - M :][batch], constants, context).mean()
     np.testing.assert_allclose(value(loss, settings, trained, experience, jnp.asarray(batch)), expected, rtol=1e-3)
 
@@ -168,6 +178,7 @@ def test_target_action_start_is_the_distance_to_a_target(rng):
     experience = some_experience(rng, CONTINUOUS, N, M)
     rows, constants = numpy_inputs(settings, CONTINUOUS, trained, experience)
     context = numpy_context(loss, settings, rows, constants)
+    rows = numpy_head_rows(settings, rows, experience)
     inputs = np.hstack([rows[-M:], np.tile(np.concatenate([constants, context]), (M, 1))])
     policy = row_columns(settings, CONTINUOUS)["policy"]
     mean = inputs[:, policy]
@@ -256,6 +267,35 @@ def test_correlation_start_aims_along_the_rewarded_actions(rng):
     pull = 0.05 * max(log_std, 0.2 * log_std)
     expected = 0.8 * np.abs(rows[-M:, columns["policy"]] - target).sum(1).mean() + pull
     np.testing.assert_allclose(value(loss, settings, trained, experience), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("direction", [1.0, -1.0])
+def test_switch_chooses_between_two_targets(rng, direction):
+    # The reward is plus or minus the second observation: one of two sets of targets holds, the other is silent.
+    settings = small_loss(
+        channels=8, hidden=9, init_scale=0.0, init_temporal="correlation", init_switch=1, reward=True, products=True
+    )
+    loss, trained = init_loss(jax.random.key(0), settings, CONTINUOUS), some_trained(CONTINUOUS, settings)
+    targets = jnp.array([0.5, -0.4, -0.3, 0.2])  # of the two actions when the correlation is positive, when negative
+    offsets = jnp.stack([-targets, targets], axis=1).ravel()
+    loss = eqx.tree_at(lambda it: it.head_bias, loss, loss.head_bias.at[:8].add(offsets))
+    loss = eqx.tree_at(lambda it: it.head, loss, loss.head.at[-settings.context + 2 :, :8].set(0.0))
+    experience, columns = some_experience(rng, CONTINUOUS, N, M, 3), row_columns(settings, CONTINUOUS)
+    reward = direction * jnp.sign(experience.window.observation[:, 1])
+    reward = reward / jnp.abs(experience.window.observation[:, 1]).mean()
+    experience = eqx.tree_at(lambda it: it.window.reward, experience, reward)
+    rows, _ = numpy_inputs(settings, CONTINUOUS, trained, experience)
+    assert direction * correlations(settings, rows)[columns["reward x observation"]][1] > 0.5  # the switch is clear
+    outputs = jnp.asarray(rng.uniform(-2, 2, size=(M, 2)), jnp.float32)  # where the other set is silent
+    expected = np.sign(outputs - (targets[:2] if direction > 0 else targets[2:]))
+
+    def judged(outputs):
+        changed = jnp.asarray(rows, jnp.float32).at[-M:, columns["policy"]].set(outputs)
+        constants = build_constants(settings, experience, trained.extra, trained.policy.log_std)
+        context = context_vector(loss, settings, jnp.asarray(rows, jnp.float32), constants)
+        return head_values(loss, changed[-M:], constants, context).sum()
+
+    np.testing.assert_allclose(jax.grad(judged)(outputs), 0.8 * expected, rtol=1e-4)
 
 
 def test_target_action_start_needs_room_in_the_head():

@@ -9,7 +9,7 @@ import optax
 import pytest
 import scipy.stats
 
-from epg.parts.strategy import Strategy, centred_ranks, shape_fitness, signal, step_size
+from epg.parts.strategy import Strategy, centred_ranks, pair_ranks, shape_fitness, signal, step_size
 from epg.words.errors import BadInput
 from epg.words.settings import EvolutionSettings, GuidanceSettings
 
@@ -121,9 +121,9 @@ def test_non_finite_fitness_is_worst_and_shared(bad):
 
 def test_common_tasks_are_ranked_each_by_itself():
     fitness = np.array([[1.0, 500.0], [2.0, 100.0], [3.0, 300.0]])
-    np.testing.assert_allclose(shape_fitness(fitness, True), [0.0, -0.25, 0.25])  # mean of (-.5,.5), (0,-.5), (.5,0)
-    np.testing.assert_allclose(shape_fitness(fitness, False), [0.5, -0.5, 0.0])  # rank of 250.5, 51, 151.5
-    np.testing.assert_allclose(shape_fitness(np.array([[np.nan, 9.0], [1.0, 1.0]]), False), [-0.5, 0.5])
+    np.testing.assert_allclose(shape_fitness(fitness, "all"), [0.0, -0.25, 0.25])  # mean of (-.5,.5), (0,-.5), (.5,0)
+    np.testing.assert_allclose(shape_fitness(fitness, "none"), [0.5, -0.5, 0.0])  # rank of 250.5, 51, 151.5
+    np.testing.assert_allclose(shape_fitness(np.array([[np.nan, 9.0], [1.0, 1.0]]), "none"), [-0.5, 0.5])
 
 
 def test_signal_by_hand():
@@ -131,26 +131,50 @@ def test_signal_by_hand():
     fitness = np.array([[0.0, 12.0], [4.0, 12.0]])
     # Row means 6 and 8, column means 2 and 12, grand mean 7: residuals ∓1, mean square 4 / 1.
     # Mean square between rows 2 * ((6-7)^2 + (8-7)^2) / 1 = 4, so the component is (4 - 4) / 2 = 0.
-    np.testing.assert_allclose(signal(fitness, True), (0.0, 4.0))
+    np.testing.assert_allclose(signal(fitness, "all"), (0.0, 4.0))
     # One-way: within rows 2 * 6^2 + 2 * 4^2 = 104 with 2 degrees; negative estimate reported as zero.
-    np.testing.assert_allclose(signal(fitness, False), (0.0, 52.0))
+    np.testing.assert_allclose(signal(fitness, "none"), (0.0, 52.0))
     clear = np.array([[0.0, 10.0], [4.0, 12.0]])  # row means 5, 8; residuals ∓0.5; MSB 2 * 4.5 = 9, MSE 1
-    np.testing.assert_allclose(signal(clear, True), (4.0, 1.0))
+    np.testing.assert_allclose(signal(clear, "all"), (4.0, 1.0))
 
 
 def test_signal_without_anything_to_compare_is_nan():
-    assert np.isnan(signal(np.ones((4, 1)), True)).all()
-    assert np.isnan(signal(np.array([[1.0, 2.0], [np.nan, 2.0]]), True)).all()
+    assert np.isnan(signal(np.ones((4, 1)), "all")).all()
+    assert np.isnan(signal(np.array([[1.0, 2.0], [np.nan, 2.0]]), "all")).all()
     whole = np.array([[0.0, 10.0], [4.0, 12.0]])
-    assert signal(np.vstack([whole, [np.nan, 0.0]]), True) == signal(whole, True)
+    assert signal(np.vstack([whole, [np.nan, 0.0]]), "all") == signal(whole, "all")
 
 
-@pytest.mark.parametrize("common", [True, False])
-def test_signal_recovers_simulated_components(rng, common):
+@pytest.mark.parametrize("sharing", ["all", "none", "pair"])
+def test_signal_recovers_simulated_components(rng, sharing):
     # 4000 losses x 4 tasks, variance 4 between losses, 9 residual: estimates within 10 % (about 3 standard errors).
-    loss, task = rng.normal(0, 2, (4000, 1)), rng.normal(0, 50, (1, 4)) * common
-    between, residual = signal(loss + task + rng.normal(0, 3, (4000, 4)), common)
-    np.testing.assert_allclose([between, residual], [4.0, 9.0], rtol=0.1)
+    loss, task = rng.normal(0, 2, (4000, 1)), rng.normal(0, 50, (1, 4)) * (sharing == "all")
+    expected = [4.0, 9.0]
+    if sharing == "pair":  # opposite effects, tasks of their own; half a difference halves the residual's variance
+        loss, task = np.vstack([loss, -loss]), np.tile(rng.normal(0, 50, (4000, 4)), (2, 1))
+        expected = [4.0, 4.5]
+    between, residual = signal(loss + task + rng.normal(0, 3, (len(loss), 4)), sharing)
+    np.testing.assert_allclose([between, residual], expected, rtol=0.1)
+
+
+def test_pairs_are_ranked_by_their_difference(rng):
+    # Differences 4, -1, 2 among {4, -1, 2, -4, 1, -2}: (5 - 0, 2 - 3, 4 - 1) of 12; the second halves mirror them.
+    fitness = np.array([[5.0], [0.0], [102.0], [1.0], [1.0], [100.0]])
+    ranks = np.array([5.0, -1.0, 3.0]) / 12
+    np.testing.assert_allclose(shape_fitness(fitness, "pair"), [*ranks, *-ranks], rtol=1e-6)
+    many = rng.normal(size=(8, 3))
+    exchanged = np.concatenate([many[4:], many[:4]])
+    np.testing.assert_allclose(shape_fitness(exchanged, "pair"), -shape_fitness(many, "pair"))
+    ties = np.concatenate([many[:4], many[:4]])
+    np.testing.assert_array_equal(shape_fitness(ties, "pair"), 0.0)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_pair_with_one_non_finite_loss_is_lost_by_it(bad):
+    plus, minus = np.array([[bad], [bad], [0.0], [9.0]]), np.array([[0.0], [bad], [bad], [1.0]])
+    ranks = pair_ranks(plus, minus)[:, 0]
+    np.testing.assert_allclose(ranks[[0, 1]], [-ranks[2], 0.0])
+    assert ranks[2] > ranks[3] > 0
 
 
 def test_step_size_is_what_optax_applies():

@@ -98,7 +98,7 @@ class HostDriver:
             kl.append(change)
         if watch is not None:
             watch(self.plan.lifetime.updates, students)
-        score = self._score(students, stage)
+        score = self.score(students, stage)
         log = Log(
             jnp.asarray(np.stack(ended, axis=1)),
             jnp.stack(kl, axis=1),
@@ -135,7 +135,7 @@ class HostDriver:
                 simulator.restart(again, fresh[step])
         return rows
 
-    def _score(self, students: Student, stage: Stage) -> Score:
+    def score(self, students: Student, stage: Stage) -> Score:
         """Run the scoring trajectories of all lifetimes at once; those that have ended are simulated no further."""
         episodes, part = self.plan.lifetime.scoring_episodes, self.packing.part
         shape = len(stage.keys), episodes

@@ -122,11 +122,14 @@ def outcome(student: Student, log: Log) -> Outcome:
 def _descend(plan: Plan, student: Student, experience: Experience, control: Control, key: Key) -> tuple[Trained, Any]:
     """Take the gradient steps of one update (Eq. 6)."""
     prepared = plan.learner.prepare(student.trained, experience)
+    pace = _pace(plan.lifetime, student.updates)
 
     def step(carry: tuple[Trained, Any], batch: Array) -> tuple[tuple[Trained, Any], None]:
         trained, state = carry
         gradient = plan.learner.gradient(trained, experience, prepared, batch, control)
         change, state = plan.optimiser.update(gradient, state, trained)
+        if pace is not None:
+            change = jax.tree.map(lambda it: pace * it, change)
         return (optax.apply_updates(trained, change), state), None
 
     carry = (student.trained, student.optimiser)
@@ -134,6 +137,14 @@ def _descend(plan: Plan, student: Student, experience: Experience, control: Cont
     if batches.shape[0] == 1:  # a loop of one would only hide the step from the compiler
         return step(carry, batches[0])[0]
     return jax.lax.scan(step, carry, batches)[0]
+
+
+def _pace(lifetime: LifetimeSettings, updates: Array) -> Array | None:
+    """Return this update's share of the first step size; None while it never changes."""
+    if lifetime.learning_rate_end is None:
+        return None
+    passed = updates / max(1, lifetime.updates - 1)
+    return 1.0 + passed * (lifetime.learning_rate_end / lifetime.learning_rate - 1.0)
 
 
 def minibatches(lifetime: LifetimeSettings, key: Key) -> Array:

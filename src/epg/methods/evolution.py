@@ -176,8 +176,10 @@ class Evolution:
         evolution = self.settings.evolution
         index = np.arange(evolution.lifetimes)
         loss, task = index // evolution.tasks, index % evolution.tasks
-        if not evolution.common_tasks:
+        if evolution.sharing == "none":
             task = index
+        elif evolution.sharing == "pair":  # losses v and v + V / 2
+            task = index % (evolution.lifetimes // 2)
         alpha = np.float32(self.settings.guidance.alpha(self.next_epoch))
         for start in range(0, evolution.lifetimes, evolution.shard):
             rows = slice(start, start + evolution.shard)
@@ -200,9 +202,9 @@ class Evolution:
             for name in ("fitness", "nonfinite", "exploded", "env_steps")
         )
         table = fitness.reshape(evolution.noise_vectors, evolution.tasks)
-        self.strategy.tell(population, shape_fitness(table, evolution.common_tasks))
+        self.strategy.tell(population, shape_fitness(table, evolution.sharing))
         self.next_epoch, self.env_steps = epoch + 1, self.env_steps + int(env_steps.sum())
-        between, residual = signal(table, evolution.common_tasks)
+        between, residual = signal(table, evolution.sharing)
         means = table.mean(axis=1)[np.isfinite(table).all(axis=1)]
         mean, std, best, worst = (
             (float(f(means)) if means.size else float("nan")) for f in (np.mean, np.std, np.max, np.min)

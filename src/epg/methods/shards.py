@@ -26,16 +26,17 @@ Batch = Callable[[Array, Array, Array, Array], Outcome]
 def draw_lifetimes(family: Family, seed: int, split: Split, balanced: int = 0) -> Callable[[Array, Array], tuple]:
     """Return `(index, epoch) -> task, key` of one lifetime.
 
-    With `balanced` above zero, the first `balanced` tasks of an epoch are one task, moved evenly over the
-    family's orbit; each is still distributed as any other task.
+    With `balanced` above zero, each `balanced` tasks of an epoch are one task, moved evenly over the family's
+    orbit; each is still distributed as any other task.
     """
 
     def draw(index: Array, epoch: Array) -> tuple[Task, Key]:
         key = lifetime_key(seed, split, epoch, index)
         if not balanced or family.orbit is None:
             return family.sample(stream_key(key, Stream.TASK)), key
-        first = family.sample(stream_key(lifetime_key(seed, split, epoch, 0), Stream.TASK))
-        return family.orbit(first, index / balanced), key
+        place = index % balanced
+        first = family.sample(stream_key(lifetime_key(seed, split, epoch, index - place), Stream.TASK))
+        return family.orbit(first, place / balanced), key
 
     return draw
 

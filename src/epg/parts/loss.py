@@ -8,6 +8,7 @@ convolution: its kernel is summed over time first, which saves most of the first
 """
 
 import math
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -20,6 +21,7 @@ from epg.words.records import Experience, Trained
 from epg.words.settings import LossSettings, Spaces, require
 
 SLOPE = 0.2  # of the leaky ReLU
+GATE = 1.5  # how far a switched-off pair of the head is pushed away
 LOG_STD_PULL = 0.05  # output weight of the unit that shrinks the log-std
 
 
@@ -43,6 +45,15 @@ def row_columns(settings: LossSettings, spaces: Spaces) -> dict[str, slice]:
     if settings.products:
         widths |= {"reward x observation": spaces.observation, "reward x trace": spaces.action}
     return _columns(widths)
+
+
+def head_columns(settings: LossSettings, spaces: Spaces) -> dict[str, slice]:
+    """Return where each declared input stands in a row as the head sees it: a row, and what only the head sees."""
+    columns = row_columns(settings, spaces)
+    if settings.pairs:
+        width, pairs = _width(columns), spaces.observation * (spaces.observation + 1) // 2
+        columns["observation pairs"] = slice(width, width + pairs)
+    return columns
 
 
 def constant_columns(settings: LossSettings, spaces: Spaces) -> dict[str, slice]:
@@ -85,6 +96,14 @@ def build_rows(settings: LossSettings, experience: Experience, policy_rows: Arra
         reward = window.reward[:, None]
         parts += [reward * window.observation, reward * experience.trace]
     return jnp.concatenate(parts, axis=1)
+
+
+def head_rows(settings: LossSettings, rows: Array, observation: Array) -> Array:
+    """Return rows as the head sees them, [B, C] -> [B, C + O (O + 1) / 2] with the products of observations."""
+    if not settings.pairs:
+        return rows
+    first, second = jnp.triu_indices(observation.shape[1])
+    return jnp.concatenate([rows, observation[:, first] * observation[:, second]], axis=1)
 
 
 def build_constants(settings: LossSettings, experience: Experience, memory: Array, log_std: Array) -> Array:
@@ -157,20 +176,22 @@ def evaluate(
     rows = build_rows(settings, experience, outputs)
     constants = build_constants(settings, experience, memory, policy.log_std)
     context = context_vector(loss, settings, rows, constants)
-    newest = window.valid.shape[0] - experience.reward.shape[0]
-    return jnp.mean(head_values(loss, rows[newest + batch], constants, context))
+    batch = batch + window.valid.shape[0] - experience.reward.shape[0]
+    judged = head_rows(settings, rows[batch], window.observation[batch])
+    return jnp.mean(head_values(loss, judged, constants, context))
 
 
 def init_loss(key: Key, settings: LossSettings, spaces: Spaces) -> Loss:
     """Draw a first loss: plain random weights, or a target-action head on the same architecture."""
     keys = jax.random.split(key, len(settings.kernels) + 3)
-    inputs = _width(row_columns(settings, spaces)) + _width(constant_columns(settings, spaces))
+    constants = _width(constant_columns(settings, spaces))
+    inputs = _width(row_columns(settings, spaces)) + constants
     kernels, size = [], inputs
     for index, length in enumerate(settings.kernels):
         kernels.append(_scaled(keys[index], (length, size, settings.channels), length * size))
         size = settings.channels
     pooled = size if settings.pooling == "mean" else size * settings.frames
-    head_inputs = inputs + settings.context
+    head_inputs = _width(head_columns(settings, spaces)) + constants + settings.context
     loss = Loss(
         kernels=tuple(kernels),
         kernel_biases=tuple(jnp.zeros(settings.channels) for _ in kernels),
@@ -194,38 +215,66 @@ def _aim_at_targets(key: Key, loss: Loss, settings: LossSettings, spaces: Spaces
 
     Hidden units 2j and 2j+1 hold z_j and -z_j with z_j = m_j - target_j: leaky ReLUs of the two add up to
     0.8 |z_j|. m is the mean of a Gaussian policy, or the probabilities of a categorical one, whose targets
-    start around the uniform distribution. The other units start silent (output weight zero).
+    start around the uniform distribution. With a switch there are two such targets, one for each sign of what
+    it carries. The other units start silent (output weight zero).
     """
-    pairs, needed = spaces.action, 2 * spaces.action + (not spaces.discrete)
+    sides = (0.0,) if settings.init_switch is None else (1.0, -1.0)
+    actions, pairs = spaces.action, spaces.action * len(sides)
+    needed = 2 * pairs + (not spaces.discrete)
     require(
         settings.hidden >= needed,
         f"loss.hidden must be at least {needed} for the target-action initialisation of this family, "
         f"not {settings.hidden}.",
     )
-    columns, constants = row_columns(settings, spaces), constant_columns(settings, spaces)
+    columns, constants = head_columns(settings, spaces), constant_columns(settings, spaces)
     width = _width(columns)
+    context = loss.head.shape[0] - settings.context
     scale = jnp.full(loss.head.shape[0], settings.init_scale)
-    scale = scale.at[-settings.context :].set(settings.init_context_scale)
+    scale = scale.at[context:].set(settings.init_context_scale)
     target = scale[:, None] * jax.random.normal(key, (loss.head.shape[0], pairs))
     if settings.init_temporal == "correlation":
-        known = jnp.arange(min(pairs, settings.channels // 2))
-        first = loss.head.shape[0] - settings.context + 2 * known
+        carried = _carried(settings, spaces)
+        units = context + 2 * jnp.arange(carried.first_trace, carried.first_trace + carried.traces)
         gain = settings.init_gain / (2.0 * (1.0 + SLOPE))  # undoes the context's leaky ReLU and its factor 2
-        target = target.at[first, known].add(gain).at[first + 1, known].add(-gain)
+        for side in range(len(sides)):
+            known = side * actions + jnp.arange(carried.traces)
+            target = target.at[units, known].add(gain).at[units + 1, known].add(-gain)
     target = target.at[columns["policy"]].set(0.0)
     if not spaces.discrete:  # a target that moved with the log-std would pull it either way
         log_std = slice(width + constants["log_std"].start, width + constants["log_std"].stop)
         target = target.at[log_std].set(0.0)
-    z = jnp.zeros_like(target).at[columns["policy"]].set(jnp.eye(pairs)) - target
+    z = jnp.zeros_like(target).at[columns["policy"]].set(jnp.tile(jnp.eye(actions), len(sides))) - target
     bias = jnp.full(pairs, -1.0 / spaces.action if spaces.discrete else 0.0)
     even, odd = 2 * jnp.arange(pairs), 2 * jnp.arange(pairs) + 1
     head = loss.head.at[:, even].set(z).at[:, odd].set(-z)
     head_bias = loss.head_bias.at[even].set(bias).at[odd].set(-bias)
+    if settings.init_switch is not None:
+        signs = jnp.repeat(jnp.array(sides), 2 * actions)
+        # Both units of a pair lose GATE (1 - side s): nothing when s = side, and when s = -side so much that
+        # their slopes cancel wherever |z| < 2 GATE. The switch s is (u - v - 1.2) / 0.8, see _carry_products.
+        slope = GATE * signs / (1.0 - SLOPE)
+        head = head.at[context, : 2 * pairs].add(slope).at[context + 1, : 2 * pairs].add(-slope)
+        head_bias = head_bias.at[: 2 * pairs].add(-GATE - slope * (1.0 + SLOPE))
     output = jnp.zeros_like(loss.output).at[: 2 * pairs].set(1.0)
     if not spaces.discrete:
         unit = jnp.zeros(head.shape[0]).at[log_std].set(1.0)
         head, output = head.at[:, 2 * pairs].set(unit), output.at[2 * pairs].set(LOG_STD_PULL)
     return eqx.tree_at(lambda it: (it.head, it.head_bias, it.output), loss, (head, head_bias, output))
+
+
+class Carried(NamedTuple):
+    """Which correlations of the reward the temporal part starts with, in this order: one per pair of channels."""
+
+    first_trace: int  # 1 after a switch, else 0
+    traces: int  # with the traces of actions
+    mixes: int  # with random mixes of observations
+
+
+def _carried(settings: LossSettings, spaces: Spaces) -> Carried:
+    pairs = settings.channels // 2
+    first = 0 if settings.init_switch is None else 1
+    traces = min(pairs - first, spaces.action)
+    return Carried(first, traces, pairs - first - traces)
 
 
 def _carry_products(key: Key, loss: Loss, settings: LossSettings, spaces: Spaces) -> Loss:
@@ -234,15 +283,22 @@ def _carry_products(key: Key, loss: Loss, settings: LossSettings, spaces: Spaces
     Normalised reward times normalised x, averaged over the window, is their correlation. Channels 2c and 2c+1
     hold +x_c and -x_c; since leaky(x) - leaky(-x) = 1.2 x, the next layer can pass a pair on exactly. The first
     pairs carry the reward's correlation with the trace of each action, the others random mixes of its correlation
-    with the observation.
+    with the observation. A switch comes before them: the correlation c with one observation, as the context's
+    u = leaky(2 c + 1) and v = leaky(2 c - 1), so that u - v lies between 0.4 and 2 and says little but its sign.
     """
-    columns = row_columns(settings, spaces)
+    columns, carried = row_columns(settings, spaces), _carried(settings, spaces)
     traces, states = columns["reward x trace"], columns["reward x observation"]
-    pairs = settings.channels // 2
-    known = min(pairs, spaces.action)
-    mixes = jax.random.normal(key, (spaces.observation, pairs - known)) / spaces.observation**0.5
+    pairs, start = settings.channels // 2, carried.first_trace
+    mixes = jax.random.normal(key, (spaces.observation, carried.mixes)) / spaces.observation**0.5
     first = jnp.zeros((loss.kernels[0].shape[1], pairs))
-    first = first.at[traces, :known].set(jnp.eye(spaces.action, known)).at[states, known:].set(mixes)
+    first = first.at[traces, start : start + carried.traces].set(jnp.eye(spaces.action, carried.traces))
+    first = first.at[states, pairs - carried.mixes :].set(mixes)
+    if settings.init_switch is not None:
+        require(
+            settings.init_switch < spaces.observation,
+            f"loss.init_switch must be below {spaces.observation}, the length of an observation.",
+        )
+        first = first.at[states.start + settings.init_switch, 0].set(1.0)
     # Divided by roots, not by lengths: weights far below sigma would drown in the noise of evolution.
     kernels = [
         jnp.zeros_like(loss.kernels[0]).at[:, :, : 2 * pairs].set(_both_signs(first)) / settings.kernels[0] ** 0.5
@@ -254,10 +310,12 @@ def _carry_products(key: Key, loss: Loss, settings: LossSettings, spaces: Spaces
     frames = loss.context.shape[0] // settings.channels
     passed = jnp.zeros((settings.channels, settings.context))
     passed = passed.at[: 2 * units, : 2 * units].set(_pass_on(units) / frames)
+    bias = loss.context_bias
+    if settings.init_switch is not None:
+        passed, bias = passed.at[:, 1].set(passed[:, 0]), bias.at[:2].set(jnp.array([1.0, -1.0]))
     roots = math.prod(settings.kernels) ** 0.5  # what the divisions above left: 2 x is again the correlation
-    return eqx.tree_at(
-        lambda it: (it.kernels, it.context), loss, (tuple(kernels), jnp.tile(2.0 / roots * passed, (frames, 1)))
-    )
+    context = jnp.tile(2.0 / roots * passed, (frames, 1))
+    return eqx.tree_at(lambda it: (it.kernels, it.context, it.context_bias), loss, (tuple(kernels), context, bias))
 
 
 def _both_signs(weights: Array) -> Array:

@@ -13,7 +13,7 @@ from evosax.core.fitness_shaping import identity_fitness_shaping_fn
 from jax import Array
 
 from epg.words.keys import Key
-from epg.words.settings import EvolutionSettings
+from epg.words.settings import EvolutionSettings, Sharing
 
 
 def step_size(settings: EvolutionSettings, epoch: int) -> float:
@@ -102,31 +102,54 @@ def centred_ranks(fitness: np.ndarray) -> np.ndarray:
     return (ranks / (fitness.shape[0] - 1) - 0.5).astype(np.float32)
 
 
-def shape_fitness(fitness: np.ndarray, common_tasks: bool) -> np.ndarray:
+def shape_fitness(fitness: np.ndarray, sharing: Sharing) -> np.ndarray:
     """Turn fitness [V, tasks] into one number per loss, [V].
 
-    With common tasks, losses are ranked within each task and the ranks averaged: a task with high returns
-    weighs no more than another. With independent tasks, F is the mean over tasks, then ranked (Eq. 7).
+    all : losses are ranked within each task and the ranks averaged: a task with high returns weighs no more.
+    pair: the two losses of a pair are compared on their own tasks; see `pair_ranks`.
+    none: F is the mean over tasks, then ranked (Eq. 7).
     """
-    if common_tasks:
+    if sharing == "all":
         return centred_ranks(fitness).mean(axis=1)
+    if sharing == "pair":
+        ranks = pair_ranks(*np.split(fitness, 2)).mean(axis=1)
+        return np.concatenate([ranks, -ranks])
     return centred_ranks(fitness.mean(axis=1))
 
 
-def signal(fitness: np.ndarray, common_tasks: bool) -> tuple[float, float]:
+def pair_ranks(plus: np.ndarray, minus: np.ndarray) -> np.ndarray:
+    """Rank by how much the first of each pair is better, into (-1/2, 1/2): exchanging the two changes the sign.
+
+    The rank is taken among all differences and their opposites. One non-finite fitness makes the other win by
+    more than any finite difference; two are a draw.
+    """
+    finite = np.isfinite(plus), np.isfinite(minus)
+    with np.errstate(invalid="ignore"):
+        gap = np.where(finite[0] & finite[1], plus - minus, np.where(finite[0] == finite[1], 0.0, np.inf))
+    gap = np.where(finite[1] & ~finite[0], -gap, gap)
+    both = np.concatenate([gap.ravel(), -gap.ravel()])
+    below = (both < gap[..., None]).sum(axis=-1)
+    above = (both > gap[..., None]).sum(axis=-1)
+    return ((below - above) / (2.0 * both.size)).astype(np.float32)
+
+
+def signal(fitness: np.ndarray, sharing: Sharing) -> tuple[float, float]:
     """Estimate the variance of fitness between losses, and the residual variance, from [V, tasks].
 
-    Two-way analysis of variance with common tasks (their own effect is removed), one-way without. When the
-    first is near zero, evolution has nothing to climb. Needs two tasks; lifetimes that were not finite are
-    left out with their loss. Negative estimates are reported as zero.
+    Two-way analysis of variance where all losses share tasks (their own effect is removed), one-way where none
+    do, and one-way of half the difference within each pair where pairs do. When the first is near zero, evolution
+    has nothing to climb. Needs two tasks; lifetimes that were not finite are left out with their loss. Negative
+    estimates are reported as zero.
     """
+    if sharing == "pair":
+        fitness = np.subtract(*np.split(fitness, 2)) / 2.0
     fitness = fitness[np.isfinite(fitness).all(axis=1)].astype(np.float64)
     losses, tasks = fitness.shape
     if tasks < 2 or losses < 2:
         return float("nan"), float("nan")
     residual = fitness - fitness.mean(axis=1, keepdims=True)
     freedom = losses * (tasks - 1)
-    if common_tasks:
+    if sharing == "all":
         residual = residual - residual.mean(axis=0, keepdims=True)
         freedom = (losses - 1) * (tasks - 1)
     within = float((residual**2).sum() / freedom)

@@ -76,6 +76,8 @@ class LossSettings:
     """Whether the loss sees rewards. Without it nothing about the reward can reach an update."""
     products: bool = False
     """Whether the loss also sees reward times observation and reward times the fading trace of past actions."""
+    pairs: bool = False
+    """Whether the head also sees the products of observations, two at a time (what turns with a joint's angle)."""
     task_features: bool = False
     """Whether the loss sees the features of the task that the policy does not (GoalAnt's goal)."""
     progress: bool = False
@@ -104,6 +106,8 @@ class LossSettings:
     """Initial temporal part: plain random, or one that carries the window's mean of the products (needs them)."""
     init_gain: float = 0.0
     """Initial weight of the target action on the reward's correlation with past actions (correlation only)."""
+    init_switch: int | None = None
+    """Index of an observation whose correlation with the reward chooses between two target actions (correlation)."""
 
     def __post_init__(self) -> None:
         _require_positive(self, "loss", "window", "memory", "channels", "context", "hidden")
@@ -113,6 +117,10 @@ class LossSettings:
         require(
             self.init_temporal == "plain" or self.products,
             "loss.init_temporal correlation needs loss.products: it carries their mean.",
+        )
+        require(
+            self.init_switch is None or (self.init_temporal == "correlation" and self.init_switch >= 0),
+            "loss.init_switch needs loss.init_temporal correlation, and the index of an observation.",
         )
         require(
             len(self.kernels) == len(self.strides) and min(*self.kernels, *self.strides, 1) > 0,
@@ -142,13 +150,19 @@ class LifetimeSettings:
     passes: int = 1
     """Passes over the newest M rows in one update."""
     learning_rate: float = 3e-3
-    """Step size of the inner Adam."""
+    """Step size of the inner Adam at the first update."""
+    learning_rate_end: float | None = None
+    """Step size at the last update, linear in between; by default it stays as it is."""
     scoring_episodes: int = 3
     """Trajectories of the final policy whose mean return is the fitness."""
 
     def __post_init__(self) -> None:
         _require_positive(
             self, "lifetime", "steps_per_update", "updates", "minibatch", "passes", "learning_rate", "scoring_episodes"
+        )
+        require(
+            self.learning_rate_end is None or 0 <= self.learning_rate_end < math.inf,
+            f"lifetime.learning_rate_end must not be negative, not {self.learning_rate_end}.",
         )
         require(
             self.steps_per_update % self.minibatch == 0,
@@ -211,6 +225,9 @@ class GuidanceSettings:
         return max(0.0, 1.0 - epoch / self.epochs)
 
 
+Sharing = Literal["all", "pair", "none"]
+
+
 @dataclass(frozen=True)
 class EvolutionSettings:
     """The outer loop (Algorithm 1)."""
@@ -225,6 +242,8 @@ class EvolutionSettings:
     """Whether noise vectors come in pairs of opposite sign."""
     common_tasks: bool = True
     """Whether every loss of an epoch meets the same tasks and random numbers, ranked within each task."""
+    paired_tasks: bool = False
+    """Whether common tasks are common only to the two losses of a pair, which are then compared with each other."""
     balanced_tasks: bool = True
     """Whether common tasks are spread evenly over directions and signs, in families that say how (their orbit)."""
     sigma: float = 0.05
@@ -269,6 +288,10 @@ class EvolutionSettings:
             self.lifetimes % self.shard == 0,
             f"evolution.lifetimes ({self.lifetimes}) must be a multiple of evolution.shard ({self.shard}).",
         )
+        require(
+            not self.paired_tasks or (self.antithetic and self.common_tasks),
+            "evolution.paired_tasks needs evolution.antithetic and evolution.common_tasks.",
+        )
         require(self.horizon is None or self.horizon > 0, f"evolution.horizon must be above zero, not {self.horizon}.")
         require(0 <= self.momentum < 1, f"evolution.momentum must lie in [0, 1), not {self.momentum}.")
         require(0 < self.second_moment < 1, "evolution.second_moment must lie between 0 and 1.")
@@ -278,6 +301,13 @@ class EvolutionSettings:
     def tasks(self) -> int:
         """Tasks that each loss meets in an epoch, W / V."""
         return self.lifetimes // self.noise_vectors
+
+    @property
+    def sharing(self) -> Sharing:
+        """Which losses of an epoch meet the same tasks and random numbers."""
+        if not self.common_tasks:
+            return "none"
+        return "pair" if self.paired_tasks else "all"
 
 
 @dataclass(frozen=True)
