@@ -208,3 +208,53 @@ def test_a_checkpoint_costs_the_loop_under_one_percent_of_an_epoch(tmp_path: Pat
             waits.append(time.perf_counter() - began)
             time.sleep(0.1)
     assert np.median(waits) < 0.01 * epoch
+
+
+def test_an_evolution_may_start_from_a_loss(reference: evolution.Evolved, tmp_path: Path) -> None:
+    settings, start = smoke(epochs=2, sigma=0.03), load_loss(reference.run)
+    run = create_run(settings, tmp_path / "whole", start)
+    np.testing.assert_array_equal(_restored(run, settings).strategy.phi, reference.phi)
+    evolved = evolve_run(run, settings, "inline")
+    assert evolved.env_steps > reference.env_steps > 0  # what the first loss cost counts too
+    assert evolved.loss_sha256 != reference.loss_sha256
+    # In two parts it is the same, and without its first checkpoint it does not begin with another loss.
+    half = smoke(epochs=1, sigma=0.03)
+    evolve_run(create_run(half, tmp_path / "parts", start), half, "inline")
+    opened, begun = open_run(tmp_path / "parts")
+    again = evolve_run(*evolution.extend(opened, begun, settings), "inline")
+    assert again.loss_sha256 == evolved.loss_sha256
+    lost = create_run(settings, tmp_path / "lost", start)
+    next(lost.checkpoints.iterdir()).unlink()
+    with pytest.raises(BadInput, match="begin a new run"):
+        evolve_run(lost, settings, "inline")
+
+
+def _restored(run: Run, settings: Settings) -> Evolution:
+    found = Evolution(settings)
+    found.restore(run)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"family": "point-reach", "loss": preset("point-reach", "smoke").loss}, "has other inputs or sizes: set"),
+        ({"loss": replace(preset(FAMILY, "smoke").loss, hidden=20)}, "set --loss.hidden 16"),
+        ({"family": "random-pendulum"}, "does not fit random-pendulum"),
+    ],
+)
+def test_a_start_that_does_not_fit_is_refused(
+    change: dict, sentence: str, reference: evolution.Evolved, tmp_path: Path
+) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        create_run(replace(smoke(), **change), tmp_path / "run", load_loss(reference.run))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_pair_meets_tasks_of_its_own() -> None:
+    settings = smoke(noise_vectors=4, lifetimes=8, shard=4, paired_tasks=True)
+    requests = list(Evolution(settings).requests(np.zeros((4, 3), np.float32)))
+    tasks = np.concatenate([it["task"] for it in requests]).reshape(4, 2)
+    np.testing.assert_array_equal(tasks, [[0, 1], [2, 3], [0, 1], [2, 3]])
+    with pytest.raises(BadInput, match="paired_tasks needs"):
+        smoke(paired_tasks=True, antithetic=False)

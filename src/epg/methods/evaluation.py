@@ -35,6 +35,11 @@ class Learning:
     """KL of each update, [tasks, updates]."""
 
     @property
+    def steps(self) -> int:
+        """Environment steps of training."""
+        return self.episode_return.shape[1]
+
+    @property
     def nonfinite(self) -> int:
         """Lifetimes in which a non-finite number appeared."""
         return int((~np.isfinite(self.final)).sum())
@@ -152,11 +157,12 @@ def table(learnings: list[Learning], family: str, seed: int) -> dict[str, Any]:
         "kind": "learn" if len(learnings) == 1 else "compare",
         "family": family,
         "tasks": len(first.final),
-        "steps": first.episode_return.shape[1],
+        "steps": max(it.steps for it in learnings),
         "seed": seed,
         "methods": {
             it.method: {
                 "label": it.label,
+                "steps": it.steps,
                 "steps_per_update": it.steps_per_update,
                 "interval": it.interval.to_dict(),
                 "nonfinite": it.nonfinite,

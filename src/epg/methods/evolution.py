@@ -13,11 +13,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from epg import __version__
 from epg.lifetime.learner import Learned
 from epg.methods.shards import find_family
+from epg.parts.artefact import LossArtefact
 from epg.parts.executors import Cluster, check_executor, make_executor
 from epg.parts.files import plain, write_json
 from epg.parts.interrupts import uninterrupted
@@ -26,7 +28,7 @@ from epg.parts.store import RUN_FORMAT, Run, save_loss
 from epg.parts.strategy import Strategy, shape_fitness, signal, step_size
 from epg.words.errors import BadInput
 from epg.words.keys import Stream, run_key
-from epg.words.settings import Settings, flat, from_dict, require, to_dict
+from epg.words.settings import Settings, Spaces, flat, from_dict, require, to_dict
 
 
 @dataclass(frozen=True)
@@ -99,21 +101,40 @@ def check_settings(settings: Settings) -> None:
     )
 
 
-def create_run(settings: Settings, path: Path) -> Run:
-    """Check the settings against their family, then make the run's directory."""
+def create_run(settings: Settings, path: Path, start: LossArtefact | None = None) -> Run:
+    """Check the settings against their family, then make the run's directory; with `start`, go on from that loss."""
     check_settings(settings)
     family = find_family(settings.family)
-    return Run.create(
-        path,
-        {
-            "format": RUN_FORMAT,
-            "kind": "evolve",
-            "epg": __version__,
-            "family": settings.family,
-            "family_version": family.version,
-            "settings": to_dict(settings),
-        },
-    )
+    config = {
+        "format": RUN_FORMAT,
+        "kind": "evolve",
+        "epg": __version__,
+        "family": settings.family,
+        "family_version": family.version,
+        "settings": to_dict(settings),
+    }
+    if start is None:
+        return Run.create(path, config)
+    evolution = _started(settings, start)
+    run = Run.create(path, {**config, "start": start.manifest["sha256"]})
+    run.save_checkpoint(0, evolution.strategy.state(), {"env_steps": evolution.env_steps})
+    return run
+
+
+def _started(settings: Settings, start: LossArtefact) -> Evolution:
+    """Return an evolution that begins with a loss instead of a random one; what that cost counts as spent."""
+    theirs, ours = from_dict(Settings, start.manifest["settings"], "the loss's settings").loss, settings.loss
+    differing = [
+        f"--loss.{name} {value}"
+        for name, value in flat(theirs).items()
+        if value != flat(ours)[name] and name != "window" and not name.startswith("init")
+    ]
+    require(not differing, f"the loss to start from has other inputs or sizes: set {' '.join(differing)}.")
+    spaces = from_dict(Spaces, start.manifest["spaces"], "the loss's spaces")
+    require(spaces == find_family(settings.family).spaces, f"the loss to start from does not fit {settings.family}.")
+    evolution = Evolution(settings, start.phi)
+    evolution.env_steps = start.manifest["env_steps"]
+    return evolution
 
 
 def open_run(path: Path) -> tuple[Run, Settings]:
@@ -148,12 +169,14 @@ def extend(run: Run, begun: Settings, wanted: Settings) -> tuple[Run, Settings]:
 class Evolution:
     """An evolution in progress: phi, the epoch to do next, and what was spent."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, phi: np.ndarray | None = None) -> None:
         family = find_family(settings.family)
         self.settings = settings
         self.family = family
         learned = Learned(settings.loss, settings.policy, family.spaces)
-        self.strategy = Strategy(settings.evolution, learned.initial_phi(run_key(settings.seed, Stream.LOSS)))
+        first = learned.initial_phi(run_key(settings.seed, Stream.LOSS))
+        require(phi is None or phi.shape == first.shape, "the loss to start from has another number of parameters.")
+        self.strategy = Strategy(settings.evolution, first if phi is None else jnp.asarray(phi))
         self.next_epoch = 0
         self.env_steps = 0
 
@@ -161,6 +184,7 @@ class Evolution:
         """Continue from the newest whole checkpoint, if there is one."""
         checkpoint = run.load_checkpoint()
         if checkpoint is None:
+            require("start" not in run.config, f"{run.path} lost the loss it was to start from: begin a new run.")
             return
         try:
             self.strategy.restore(checkpoint.tensors)

@@ -48,6 +48,7 @@ def prepare(
     executor: str = "local",
     processes: int | None = None,
     cluster: Cluster | None = None,
+    start: str | Path | LossArtefact | None = None,
 ) -> tuple[Run, Settings]:
     """Check everything that can be wrong, then make the run's directory, or open the one to resume."""
     use_single_thread()
@@ -57,7 +58,10 @@ def prepare(
     if not resume:
         require(settings is not None, "name a family, or give settings.")
         assert settings is not None
-        return evolution.create_run(settings, Path(run or new_run_path(f"evolve-{settings.family}"))), settings
+        begin = load_loss(start) if isinstance(start, str | Path) else start
+        path = Path(run or new_run_path(f"evolve-{settings.family}"))
+        return evolution.create_run(settings, path, begin), settings
+    require(start is None, "a run that is resumed has started: drop start.")
     require(run is not None, "resume needs run: the directory of the run to go on with.")
     opened, begun = evolution.open_run(Path(str(run)))
     return evolution.extend(opened, begun, settings) if settings else (opened, begun)
@@ -75,6 +79,7 @@ def evolve(
     processes: int | None = None,
     address: str | None = None,
     cpus: float = 1.0,
+    start: str | Path | LossArtefact | None = None,
     on_epoch: Callable[[Epoch], None] | None = None,
 ) -> Evolved:
     """Evolve a loss for a family (Algorithm 1) and save it in a run directory.
@@ -82,12 +87,13 @@ def evolve(
     Name a family and a preset, or give `settings` in full. With `resume`, `run` goes on from its newest
     checkpoint with the settings it was begun with; only a larger number of epochs may be asked for. The
     `executor` is "inline", "local" or "ray"; `address` says which Ray, by default one of this run's own, and
-    `cpus` how many of its CPUs each process takes.
+    `cpus` how many of its CPUs each process takes. With `start`, evolution begins with that loss instead of a
+    random one: to go on with other settings, or in a family of your own.
     """
     cluster = Cluster(address, cpus)
     if settings is None and family is not None:
         settings = settings_for(family, preset, seed)
-    opened, settings = prepare(settings, run, resume, executor, processes, cluster)
+    opened, settings = prepare(settings, run, resume, executor, processes, cluster, start)
     from epg.methods.evolution import evolve_run
 
     return evolve_run(opened, settings, executor, processes, on_epoch, cluster)
@@ -144,16 +150,17 @@ def compare(
     tasks: int = 20,
     seed: int = 0,
     updates: int | None = None,
+    ppo_steps: int | None = None,
     run: str | Path | None = None,
 ) -> dict[str, Any]:
-    """Set a loss against tuned PPO: the same held-out tasks, initial policies and number of steps."""
+    """Set a loss against tuned PPO: the same held-out tasks, initial policies and, unless told, number of steps."""
     use_single_thread()
     from epg.methods import evaluation
 
     _check_place(run)
     artefact = loss if isinstance(loss, LossArtefact) else load_loss(loss)
+    settings = opponent(evaluation.with_length(evaluation.settings_of(artefact), updates), family, ppo_steps)
     ours = evaluation.learn_with_loss(artefact, family, tasks, seed, updates)
-    settings = opponent(evaluation.with_length(evaluation.settings_of(artefact), updates), family)
     theirs = evaluation.learn_by_hand(settings, "ppo", family, tasks, seed)
     config = {
         "loss": artefact.manifest["sha256"],

@@ -19,6 +19,7 @@ from epg.words.settings import (
     PolicyGradientSettings,
     PolicySettings,
     Settings,
+    require,
 )
 
 PresetName = Literal["smoke", "laptop", "paper"]
@@ -167,9 +168,10 @@ TUNED_PPO: dict[str, Opponent] = {
 """The best of a search on training tasks, per family (tools/tune_ppo.py, docs/lab.md); random-hopper's was short."""
 
 
-def opponent(settings: Settings, family: str) -> Settings:
-    """Return PPO's settings for a lifetime of exactly as many steps, from the same initial policies."""
-    tuned, steps = TUNED_PPO.get(family, Opponent()), settings.lifetime.steps
+def opponent(settings: Settings, family: str, steps: int | None = None) -> Settings:
+    """Return PPO's settings from the same initial policies, for a lifetime of exactly as many steps unless told."""
+    require(steps is None or steps > 0, f"PPO's steps must be above zero, not {steps}.")
+    tuned, steps = TUNED_PPO.get(family, Opponent()), steps or settings.lifetime.steps
     size = math.gcd(tuned.steps_per_update, steps)
     lifetime = LifetimeSettings(
         steps_per_update=size,

@@ -102,6 +102,9 @@ def _verdict(results: dict[str, Any]) -> str:
     difference = results["difference"]
     epg, ppo = methods["epg"]["label"], methods["ppo"]["label"]
     numbers = f"mean difference {_number(difference['value'], sign=True)}, {_range(difference, sign=True)}"
+    lengths = [methods[name]["steps"] for name in ("epg", "ppo")]
+    if lengths[0] != lengths[1]:
+        ppo += f" with {lengths[1]:,} steps instead of {lengths[0]:,}"
     if tasks < 2:
         return f"One task cannot tell whether the {epg} differs from {ppo} ({numbers})."
     if difference["low"] > 0:

@@ -104,7 +104,9 @@ def read_results(run: Path) -> dict[str, Any]:
     require(len(methods) > 0, f"{path} is damaged: it holds no method.")
     for name, method in methods.items():
         with_keys(method, path, ("label", "steps_per_update", "interval"))
-        _count(method["steps_per_update"], f"steps_per_update of {name}", path)
+        method.setdefault("steps", results["steps"])  # runs of epg 0.1 gave all methods the same
+        for what in ("steps", "steps_per_update"):
+            _count(method[what], f"{what} of {name}", path)
         method["interval"] = _interval(method["interval"], path)
     if results["kind"] == "compare":
         with_keys(methods, path, ("epg", "ppo"))

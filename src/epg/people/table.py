@@ -14,14 +14,15 @@ def show_table(result: dict[str, Any], report: Path) -> None:
     """Print returns, intervals and, for a comparison, the paired difference."""
     listing = Table(
         "learner",
+        "steps",
         "return (IQM)",
         "95 % interval",
-        title=f"{result['family']}: {result['tasks']} held-out tasks, {result['steps']} steps each",
+        title=f"{result['family']}: {result['tasks']} held-out tasks",
     )
     for method in result["methods"].values():
-        listing.add_row(method["label"], *_interval(method["interval"]))
+        listing.add_row(method["label"], f"{method['steps']:,}", *_interval(method["interval"]))
     if "difference" in result:
-        listing.add_row("paired difference (mean)", *_interval(result["difference"]))
+        listing.add_row("paired difference (mean)", "", *_interval(result["difference"]))
     console().print(listing)
     for method in result["methods"].values():
         if method["nonfinite"]:

@@ -43,6 +43,8 @@ class Evolve:
     """Directory of the run; by default a new one below runs/."""
     resume: bool = False
     """Go on with the run from its newest checkpoint."""
+    start: str | None = None
+    """Loss to begin with instead of a random one: run directory, loss file, or name of a shipped loss."""
     executor: Literal["inline", "local", "ray"] = "local"
     """Where lifetimes run: in this process (for debugging), in one process per core, or on a Ray cluster."""
     processes: int | None = None
@@ -80,7 +82,9 @@ class Evolve:
         """Evolve, with a bar; say where the loss is and how to use it."""
         require(not self.resume or self.run is not None, "--resume needs --run: the directory to go on with.")
         cluster = Cluster(self.address, self.cpus)
-        run, settings = api.prepare(self.settings, self.run, self.resume, self.executor, self.processes, cluster)
+        run, settings = api.prepare(
+            self.settings, self.run, self.resume, self.executor, self.processes, cluster, self.start
+        )
         try:
             evolved = evolve_with_bar(run, settings, self.executor, self.processes, cluster)
         except KeyboardInterrupt:

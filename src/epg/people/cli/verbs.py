@@ -95,6 +95,8 @@ class Compare:
     """Which held-out tasks, initial policies and random numbers."""
     updates: int | None = None
     """Length of a lifetime in updates of the loss; by default that of the evolution."""
+    ppo_steps: int | None = None
+    """Steps that PPO learns for; by default as many as the loss has."""
     run: Path | None = None
     """Directory for curves, figure and report; by default a new one below runs/."""
     json: bool = False
@@ -109,6 +111,7 @@ class Compare:
                 tasks=self.tasks,
                 seed=self.seed,
                 updates=self.updates,
+                ppo_steps=self.ppo_steps,
                 run=self.run,
             )
         show(result, self.json)
