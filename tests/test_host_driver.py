@@ -12,13 +12,14 @@ from outside import Outside, Slowly, outside
 from samples import small_loss
 
 from epg.lifetime.between import acting
-from epg.lifetime.host import HostDriver, Stage, unstack
+from epg.lifetime.host import HostDriver, Stage
 from epg.lifetime.learner import Control, Learned, hand_made
 from epg.lifetime.scan import run_lifetime
 from epg.methods import shards
 from epg.methods.evolution import Evolution
 from epg.methods.shards import build, make_plan
 from epg.parts.families import load_family
+from epg.parts.families.base import unstack
 from epg.parts.families.hopper import RANDOM_HOPPER
 from epg.words.keys import Split, Stream, lifetime_key, stream_key
 from epg.words.runtime import COMPILER

@@ -6,14 +6,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from samples import TASKS, tasks_of, uniform
 
 from epg.parts.families import REGISTRY, ant, load_family
-from epg.parts.families.base import Step
+from epg.parts.families.base import Step, unstack
 from epg.parts.families.mujoco_family import MujocoFamily
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 
-TASKS = 2000
 STOCK = {
     "random-hopper": "Hopper-v5",
     "random-walker": "Walker2d-v5",
@@ -153,16 +153,6 @@ def drift_of(family, rows: int = 8) -> np.ndarray:
 # --- tasks ----------------------------------------------------------------------------------------------------------
 
 
-def tasks_of(family, number: int = TASKS):
-    """Sample tasks with fixed keys."""
-    return jax.jit(jax.vmap(family.sample))(jax.random.split(jax.random.key(7), number))
-
-
-def uniform(low: float, high: float):
-    """Return the distribution function of U(low, high)."""
-    return scipy.stats.uniform(low, high - low).cdf
-
-
 def assert_independent(values: np.ndarray) -> None:
     """Refuse columns that tell something of one another."""
     correlation = np.corrcoef(values.T).reshape(values.shape[1], -1)
@@ -292,8 +282,7 @@ def test_same_reset_key_starts_alike_and_only_the_task_varies(name):
     first = np.asarray(family.fresh(jax.random.key(1), jax.tree.map(lambda leaf: leaf[0], tasks)))
     assert np.array_equal(first, fresh[0]) == (name == "fetch-reach")  # whose episodes all begin alike
 
-    plain = jax.tree.map(np.asarray, tasks)
-    simulator = family.simulate([jax.tree.map(lambda leaf: leaf[row], plain) for row in range(number)])  # noqa: B023
+    simulator = family.simulate(unstack(tasks, number))
     raw = simulator.begin(fresh)
     steer, judge = jax.jit(jax.vmap(family.steer)), jax.jit(jax.vmap(family.judge))
     action = jnp.full((number, family.spaces.action), 0.5)
@@ -301,7 +290,7 @@ def test_same_reset_key_starts_alike_and_only_the_task_varies(name):
         raw = simulator.advance(np.asarray(steer(raw, action, tasks)), fresh)
     reward, _ = judge(jax.vmap(family.body)(jnp.asarray(raw)), action, tasks)
     later = np.column_stack([np.asarray(jax.vmap(family.view)(jnp.asarray(raw), tasks)), np.asarray(reward)])
-    kinds = len(np.unique(np.column_stack(jax.tree.leaves(plain)), axis=0))  # two, if tasks are directions
+    kinds = len(np.unique(np.column_stack(jax.tree.leaves(tasks)), axis=0))  # two, if tasks are directions
     assert kinds > 1
     assert len(np.unique(later, axis=0)) == kinds
 
