@@ -226,14 +226,15 @@ def unlimited(spec) -> None:
 UNBRIDLED = replace(RANDOM_HOPPER, steer_with=lambda body, action, task: action, adapt=unlimited)
 
 
-@pytest.mark.parametrize("size", [1e9, 1e30])  # the latter MuJoCo itself would take for zero
-def test_huge_actions_that_nothing_clips_are_counted_and_leave_neighbours_alone(size):
-    quiet, outcome = hopper_outcome(UNBRIDLED), hopper_outcome(UNBRIDLED, size=size)
+def test_huge_actions_that_nothing_clips_are_counted_and_leave_neighbours_alone():
+    quiet = hopper_outcome(UNBRIDLED)
     np.testing.assert_array_equal(quiet.exploded, 0)
-    np.testing.assert_array_equal(outcome.exploded, [0, UPDATES * M + 2, 0])
-    np.testing.assert_array_equal(outcome.final_return[1], 0.0)
-    assert not np.any(outcome.nonfinite)
-    assert_neighbours_alike(quiet, outcome)
+    for size in (1e9, 1e30):  # the latter MuJoCo itself would take for zero
+        outcome = hopper_outcome(UNBRIDLED, size=size)
+        np.testing.assert_array_equal(outcome.exploded, [0, UPDATES * M + 2, 0])
+        np.testing.assert_array_equal(outcome.final_return[1], 0.0)
+        assert not np.any(outcome.nonfinite)
+        assert_neighbours_alike(quiet, outcome)
 
 
 def test_a_policy_gone_mad_ends_its_episodes():

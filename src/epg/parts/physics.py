@@ -182,7 +182,8 @@ class MujocoSimulator:
             extreme = np.abs(after).max(axis=1)  # NaN if any is
             if ns:
                 extreme = np.where(np.isfinite(raw[:, 2 * nq + nv : -1]).all(axis=1), extreme, np.nan)
-            extreme[~(np.abs(control).max(axis=1, initial=0.0) <= STRONGEST)] = np.nan
+            if not np.abs(control).max(initial=0.0) <= STRONGEST:
+                extreme[~(np.abs(control) <= STRONGEST).all(axis=1)] = np.nan
         raw[:, -1] = 1.0
         if not extreme.max() < HUGE:
             bad = ~(extreme < HUGE)
