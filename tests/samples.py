@@ -1,8 +1,9 @@
-"""Small spaces, settings and records for tests of the numerical parts."""
+"""Small spaces, settings and records for tests of the numerical parts, and many tasks for those of families."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.stats
 
 from epg.parts.normaliser import init_normaliser
 from epg.parts.window import empty_window, learn_statistics, push, view
@@ -16,6 +17,19 @@ jitted_learn = jax.jit(learn_statistics, static_argnums=2)
 jitted_view = jax.jit(view)
 
 SPACES = {"gaussian": CONTINUOUS, "categorical": DISCRETE}
+
+
+TASKS = 2000
+
+
+def tasks_of(family, number: int = TASKS):
+    """Sample tasks with fixed keys."""
+    return jax.jit(jax.vmap(family.sample))(jax.random.split(jax.random.key(7), number))
+
+
+def uniform(low: float, high: float):
+    """Return the distribution function of U(low, high)."""
+    return scipy.stats.uniform(low, high - low).cdf
 
 
 def small_loss(**changes) -> LossSettings:

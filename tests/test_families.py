@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import scipy.stats
 from outside import Outside, Slowly, outside
+from samples import TASKS, tasks_of, uniform
 
 from epg.parts.families import REGISTRY, cart_pole, load_family, pendulum
 from epg.parts.families.base import JaxFamily
@@ -20,13 +21,6 @@ from epg.parts.families.probes import ACTION, BOTH, CHOICE, DISCOUNT, OBSERVATIO
 from epg.words.errors import BadInput
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
-
-TASKS = 2000
-
-
-def tasks_of(family, number: int = TASKS):
-    """Sample tasks with fixed keys."""
-    return jax.jit(jax.vmap(family.sample))(jax.random.split(jax.random.key(7), number))
 
 
 @pytest.mark.parametrize("name", REGISTRY)
@@ -349,11 +343,6 @@ def test_reach_rotates_and_scales_the_action():
 
 
 # --- randomisation ------------------------------------------------------------------------------------------------
-
-
-def uniform(low: float, high: float):
-    """Return the distribution function of U(low, high)."""
-    return scipy.stats.uniform(low, high - low).cdf
 
 
 @pytest.mark.parametrize(

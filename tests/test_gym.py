@@ -12,8 +12,9 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from epg.parts.families import REGISTRY, load_family
-from epg.parts.families.base import HostFamily, Step
+from epg.parts.families.base import HostFamily, Step, unstack
 from epg.parts.families.direction import Direction
+from epg.parts.families.trial import Trial
 from epg.people.gym import EPISODES, environment_id
 from epg.words.errors import BadInput
 from epg.words.runtime import COMPILER
@@ -60,18 +61,22 @@ def test_gymnasium_finds_no_fault(family: str) -> None:
 
 
 HOSTED = [name for name in REGISTRY if isinstance(load_family(name), HostFamily)]
-VARIANTS = ("goal-ant-right", "goal-ant-left")  # of the same functions
-INEXACT = ("fetch-reach",)  # the sums of its kinematics are rounded otherwise when compiled for a batch
+ROUNDING = {"fetch-reach": (5e-6, 3e-4)}
+"""Of observation and reward (metres), and of what the simulator says (velocities, too).
+
+The sums of fetch-reach's kinematics, a metre in size, are rounded otherwise when compiled for a batch: by 2.4e-7 in
+what is seen of a state and in where the arm is pulled to. In 50 steps that grew to 1.1e-6 and 5.6e-5, whatever the
+actions (two seeds, both clocks): bounded by about five times as much. All other families are exact.
+"""
 
 
-@pytest.mark.parametrize(
-    "name", [*sorted({*HOSTED} - {*VARIANTS, *INEXACT}), "random-hopper@reference", "goal-ant@reference"]
-)
+@pytest.mark.parametrize("name", [*HOSTED, "random-hopper@reference", "goal-ant@reference", "fetch-reach@reference"])
 def test_rollouts_are_rows_of_the_simulator(name: str, rng: np.random.Generator) -> None:
-    """The same tasks, first states and actions in a batch of three, read as the host driver reads them: exactly."""
+    """The same tasks, first states and actions in a batch of three, read as the host driver reads them."""
     family, (name, _, physics) = load_family(name), name.partition("@")
     tasks = jax.vmap(family.sample)(jax.random.split(jax.random.key(1), 3))
-    rows = [jax.tree.map(lambda leaf: np.asarray(leaf)[row], tasks) for row in range(3)]  # noqa: B023
+    rows = unstack(tasks, 3)
+    seen_within, said_within = ROUNDING.get(name, (0.0, 0.0))
     actions = rng.normal(size=(40, 3, family.spaces.action)).astype(np.float32)
     fresh = np.asarray(jax.jit(jax.vmap(family.fresh))(jax.random.split(jax.random.key(2), 3), tasks))
     simulator = family.simulate(rows)
@@ -83,7 +88,7 @@ def test_rollouts_are_rows_of_the_simulator(name: str, rng: np.random.Generator)
     environments = [make(name, task=task._asdict(), physics=physics or "fast") for task in rows]
     for row, environment in enumerate(environments):
         environment.reset(seed=0)
-        assert np.array_equal(environment._runner.begin_at(fresh[row]), view[row])
+        np.testing.assert_allclose(environment._runner.begin_at(fresh[row]), view[row], rtol=0, atol=seen_within)
     alive = [True] * 3
     for action in actions:
         after = simulator.advance(np.asarray(steer(raw, action, tasks)), fresh)
@@ -91,9 +96,9 @@ def test_rollouts_are_rows_of_the_simulator(name: str, rng: np.random.Generator)
         for row, environment in enumerate(environments):
             if alive[row]:
                 seen, reward, terminated, truncated, info = environment.step(action[row])
-                assert np.array_equal(environment._runner.raw, after[row])
-                assert np.array_equal(seen, reading.next_observation[row])
-                assert reward == reading.reward[row]
+                np.testing.assert_allclose(environment._runner.raw, after[row], rtol=0, atol=said_within)
+                np.testing.assert_allclose(seen, reading.next_observation[row], rtol=0, atol=seen_within)
+                np.testing.assert_allclose(reward, reading.reward[row], rtol=0, atol=seen_within)
                 assert (terminated, truncated, info["exploded"]) == (bool(reading.terminated[row]), False, False)
                 alive[row] = not terminated
         raw = np.asarray(after)
@@ -190,16 +195,18 @@ def test_an_action_that_is_no_number_ends_the_episode(family: str) -> None:
     assert environment.step(np.full(environment.action_space.shape, 1e6))[2] is False  # only clipped
 
 
-def test_a_jax_family_is_the_same_functions(rng: np.random.Generator) -> None:
-    family, environment = load_family("random-cart-pole"), make("random-cart-pole", task_seed=3)
+@pytest.mark.parametrize("name", sorted({*REGISTRY} - {*HOSTED}))
+def test_a_jax_family_is_the_same_functions(name: str) -> None:
+    family, environment = load_family(name), make(name, task_seed=3)
     _, info = environment.reset(seed=0)
-    task, state = family.sample(jax.random.key(3)), environment._runner.state
-    assert np.array_equal(info["task"]["force"], task.force)
-    for action in rng.integers(2, size=10):
-        state, reward, terminated = jax.jit(family.step)(state, jnp.int32(action), task)
-        said = environment.step(action)
-        assert np.allclose(said[0], family.observe(state, task), atol=1e-6)
-        assert said[1:4] == (float(reward), bool(terminated), False)
+    task, state, step = family.sample(jax.random.key(3)), environment._runner.state, jax.jit(family.step)
+    jax.tree.map(np.testing.assert_array_equal, info["task"], task._asdict())
+    for action in Trial(family).rows(steps=40, number=1).actions[:, 0]:
+        state, reward, terminated = step(state, action, task)
+        said = environment.step(np.asarray(action))
+        assert np.allclose(said[0], family.observe(state, task), atol=1e-5)
+        assert np.isclose(said[1], reward, atol=1e-5)
+        assert said[2:4] == (bool(terminated), False)
         if terminated:
             break
 

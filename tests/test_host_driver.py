@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import partial
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,13 +12,14 @@ from outside import Outside, Slowly, outside
 from samples import small_loss
 
 from epg.lifetime.between import acting
-from epg.lifetime.host import HostDriver, Stage, unstack
+from epg.lifetime.host import HostDriver, Stage
 from epg.lifetime.learner import Control, Learned, hand_made
 from epg.lifetime.scan import run_lifetime
 from epg.methods import shards
 from epg.methods.evolution import Evolution
 from epg.methods.shards import build, make_plan
 from epg.parts.families import load_family
+from epg.parts.families.base import unstack
 from epg.parts.families.hopper import RANDOM_HOPPER
 from epg.words.keys import Split, Stream, lifetime_key, stream_key
 from epg.words.runtime import COMPILER
@@ -136,18 +138,40 @@ def test_rollout_carries_both_ends_of_an_episode():
 # --- explosions -----------------------------------------------------------------------------------------------------
 
 
-def hopper_outcome(family, bad=None):
-    """Run hopper lifetimes under PPO; `bad` changes the tasks."""
+def shouting(driver: HostDriver, size: float) -> HostDriver:
+    """Let the policy of the second lifetime begin with actions of this size."""
+
+    def begin(keys, quiet=driver.programs.begin):
+        def last(students):
+            return students.trained.policy.mlp.biases[-1]
+
+        students = quiet(keys)
+        return eqx.tree_at(last, students, last(students).at[1].set(size))
+
+    driver.programs = driver.programs._replace(begin=begin)
+    return driver
+
+
+def hopper_outcome(family, bad=None, size: float = 0.0):
+    """Run hopper lifetimes under PPO; `bad` changes the tasks, `size` is that of the second one's first actions."""
     family = replace(family, horizon=20)
     plan = make_plan(SETTINGS, hand_made("ppo", SETTINGS, family.spaces), family)
     keys, tasks = lifetimes(family)
-    tasks = bad(tasks) if bad else tasks
-    return HostDriver(plan, family).run(keys, tasks, Control(jnp.zeros((ROWS, 0)), jnp.zeros(())))
+    tasks, driver = bad(tasks) if bad else tasks, HostDriver(plan, family)
+    driver = shouting(driver, size) if size else driver
+    return driver.run(keys, tasks, Control(jnp.zeros((ROWS, 0)), jnp.zeros(())))
 
 
 def whole(outcome, row: int):
     """Return every number of one lifetime."""
     return [np.asarray(leaf[row]) for leaf in jax.tree.leaves(outcome)]
+
+
+def assert_neighbours_alike(one, other):
+    """Compare every bit of what the first and the third lifetime leave behind."""
+    for row in (0, 2):
+        for a, b in zip(whole(one, row), whole(other, row), strict=True):
+            np.testing.assert_array_equal(a, b)
 
 
 @pytest.fixture(scope="module")
@@ -161,20 +185,56 @@ def test_sound_physics_never_explodes(sound):
     assert np.isfinite(sound.final_return).all()
 
 
-def absurd(tasks):
+def on_a_heavy_planet(tasks):
     """Give the second hopper a billionth of its mass, and a planet where it falls 32 km in the first step."""
     return tasks._replace(mass=tasks.mass.at[1].set(1e-9), gravity=tasks.gravity.at[1].set(1e9))
 
 
-def test_absurd_physics_is_counted_and_leaves_neighbours_alone(sound):
+def of_unlike_parts(tasks):
+    """Let the second hopper's thigh be 1e60 times as heavy as its torso, its foot as its leg."""
+    return tasks._replace(mass=tasks.mass.at[1].set(jnp.array([1e-30, 1e30, 1e-30, 1e30])))
+
+
+@pytest.mark.parametrize("absurd", [on_a_heavy_planet, of_unlike_parts])
+def test_absurd_physics_is_counted_and_leaves_neighbours_alone(sound, absurd):
     outcome = hopper_outcome(RANDOM_HOPPER, absurd)
     np.testing.assert_array_equal(np.asarray(outcome.exploded) > 0, [False, True, False])
     assert np.isfinite(outcome.final_return).all()
     assert not np.any(outcome.nonfinite)
     assert np.isfinite(outcome.episode_return[1]).any()  # episodes went on ending and beginning
-    for row in (0, 2):
-        for a, b in zip(whole(sound, row), whole(outcome, row), strict=True):
-            np.testing.assert_array_equal(a, b)
+    assert_neighbours_alike(sound, outcome)
+
+
+@pytest.mark.parametrize(
+    ("size", "exploded", "nonfinite"),
+    [(1e6, 0, 0), (1e30, 0, 0), (np.inf, UPDATES * M + 2, UPDATES)],  # each step, and both scoring episodes
+)
+def test_huge_actions_are_clipped_or_counted_and_leave_neighbours_alone(sound, size, exploded, nonfinite):
+    outcome = hopper_outcome(RANDOM_HOPPER, size=size)
+    np.testing.assert_array_equal(outcome.exploded, [0, exploded, 0])
+    np.testing.assert_array_equal(outcome.nonfinite, [0, nonfinite, 0])
+    np.testing.assert_array_equal(np.isnan(outcome.final_return), [False, nonfinite > 0, False])
+    assert_neighbours_alike(sound, outcome)
+
+
+def unlimited(spec) -> None:
+    """Let the motors take any control."""
+    for actuator in spec.actuators:
+        actuator.ctrllimited = False
+
+
+UNBRIDLED = replace(RANDOM_HOPPER, steer_with=lambda body, action, task: action, adapt=unlimited)
+
+
+def test_huge_actions_that_nothing_clips_are_counted_and_leave_neighbours_alone():
+    quiet = hopper_outcome(UNBRIDLED)
+    np.testing.assert_array_equal(quiet.exploded, 0)
+    for size in (1e9, 1e30):  # the latter MuJoCo itself would take for zero
+        outcome = hopper_outcome(UNBRIDLED, size=size)
+        np.testing.assert_array_equal(outcome.exploded, [0, UPDATES * M + 2, 0])
+        np.testing.assert_array_equal(outcome.final_return[1], 0.0)
+        assert not np.any(outcome.nonfinite)
+        assert_neighbours_alike(quiet, outcome)
 
 
 def test_a_policy_gone_mad_ends_its_episodes():
@@ -188,18 +248,44 @@ def test_a_policy_gone_mad_ends_its_episodes():
     assert np.isfinite(outcome.final_return[jnp.array([0, 2])]).all()
 
 
+def evolve_twice():
+    """Return what two epochs of random-hopper tell, and the results of their shards."""
+    evolution, evaluate, told, results = Evolution(SETTINGS), build(to_dict(SETTINGS)), [], []
+    for _ in range(2):
+        population = evolution.ask()
+        results.append([evaluate(it) for it in evolution.requests(population)])
+        told.append(evolution.tell(population, results[-1], 1.0))
+    return told, results
+
+
 def test_evolution_goes_on_after_explosions(monkeypatch):
     family = replace(RANDOM_HOPPER, horizon=8, sample=lambda key: absurd_task(RANDOM_HOPPER.sample(key)))
     monkeypatch.setattr(shards, "load_family", lambda name: family)
-    evolution, evaluate = Evolution(SETTINGS), build(to_dict(SETTINGS))
-    for _ in range(2):
-        population = evolution.ask()
-        told = evolution.tell(population, [evaluate(it) for it in evolution.requests(population)], 1.0)
+    for told in evolve_twice()[0]:
         assert told.nonfinite == 0
         assert told.exploded > 0
         assert np.isfinite(told.fitness_mean)
 
 
 def absurd_task(task):
-    """Do the same to a single task."""
+    """Leave a billionth of the mass, on a planet where it falls 32 km in the first step."""
     return task._replace(mass=jnp.full(4, 1e-9), gravity=jnp.float32(1e9))
+
+
+@pytest.mark.parametrize(("size", "ruined"), [(1e30, False), (np.inf, True)])
+def test_evolution_goes_on_after_huge_actions(monkeypatch, size, ruined):
+    # The second lifetime of each shard acts hugely; clipped, its actions harm nobody, and infinite ones only itself.
+    family = replace(RANDOM_HOPPER, horizon=8)
+    monkeypatch.setattr(shards, "load_family", lambda name: family)
+    _, (quiet, _) = evolve_twice()
+    monkeypatch.setattr(shards, "HostDriver", lambda plan, family: shouting(HostDriver(plan, family), size))
+    told, (loud, _) = evolve_twice()
+    for before, after in zip(quiet, loud, strict=True):
+        assert (after["nonfinite"][1] > 0) == (after["exploded"][1] > 0) == np.isnan(after["fitness"][1]) == ruined
+        assert after["fitness"][1] != before["fitness"][1]
+        for name, values in before.items():
+            np.testing.assert_array_equal(values[0], after[name][0])
+    for epoch in told:
+        assert epoch.nonfinite == ruined * len(loud)
+        assert (epoch.exploded > 0) == ruined
+        assert np.isfinite(epoch.fitness_mean)

@@ -6,14 +6,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from samples import TASKS, tasks_of, uniform
 
 from epg.parts.families import REGISTRY, ant, load_family
-from epg.parts.families.base import Step
+from epg.parts.families.base import Step, unstack
 from epg.parts.families.mujoco_family import MujocoFamily
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 
-TASKS = 2000
 STOCK = {
     "random-hopper": "Hopper-v5",
     "random-walker": "Walker2d-v5",
@@ -153,41 +153,83 @@ def drift_of(family, rows: int = 8) -> np.ndarray:
 # --- tasks ----------------------------------------------------------------------------------------------------------
 
 
-def tasks_of(family, number: int = TASKS):
-    """Sample tasks with fixed keys."""
-    return jax.jit(jax.vmap(family.sample))(jax.random.split(jax.random.key(7), number))
-
-
-def uniform(low: float, high: float):
-    """Return the distribution function of U(low, high)."""
-    return scipy.stats.uniform(low, high - low).cdf
-
-
-PHYSIQUE = [("gravity", (), (2, 20)), ("mass", None, (0.5, 2)), ("thickness", None, (0.5, 2))]
-QUANTITIES = [
-    *((name, field, bounds) for name in ("random-hopper", "random-walker") for field, _, bounds in PHYSIQUE),
-    *((name, "friction", (0.5, 2)) for name in ("random-hopper", "random-walker")),
-    ("random-reacher", "length", (0.5, 1.5)),
-    ("goal-ant", "bearing", ant.CIRCLE),
-    ("goal-ant", "yaw", (-np.pi, np.pi)),
-    ("goal-ant-right", "bearing", ant.RIGHT),
-    ("goal-ant-left", "bearing", ant.LEFT),
-    ("goal-ant-no-reset", "bearing", ant.CIRCLE),
-    ("fetch-reach", "offset", (-0.15, 0.15)),
-]
-
-
-@pytest.mark.parametrize(("name", "field", "bounds"), QUANTITIES)
-def test_tasks_have_the_stated_distribution(name, field, bounds):
-    # Kolmogorov-Smirnov on each component, 2000 tasks, fixed keys: a bound wrong by 5 % of the range gives p < 1e-4.
-    values = np.asarray(getattr(tasks_of(load_family(name)), field)).reshape(TASKS, -1)
-    for column in values.T:
-        assert scipy.stats.kstest(column, uniform(*bounds)).pvalue > 1e-3
+def assert_independent(values: np.ndarray) -> None:
+    """Refuse columns that tell something of one another."""
     correlation = np.corrcoef(values.T).reshape(values.shape[1], -1)
-    assert np.abs(correlation - np.eye(len(correlation))).max() < 4.5 / np.sqrt(TASKS)
+    assert np.abs(correlation - np.eye(len(correlation))).max() < 4.5 / np.sqrt(len(values))
 
 
-@pytest.mark.parametrize("name", ["directional-hopper", "directional-half-cheetah"])
+PHYSIQUE = {"gravity": (2, 20), "mass": (0.5, 2), "thickness": (0.5, 2), "friction": (0.5, 2)}
+YAW = (-np.pi, np.pi)
+QUANTITIES = {
+    "random-hopper": PHYSIQUE,
+    "random-walker": PHYSIQUE,
+    "random-reacher": {"length": (0.5, 1.5)},
+    "goal-ant": {"bearing": ant.CIRCLE, "yaw": YAW},
+    "goal-ant-right": {"bearing": ant.RIGHT, "yaw": YAW},
+    "goal-ant-left": {"bearing": ant.LEFT, "yaw": YAW},
+    "goal-ant-no-reset": {"bearing": ant.CIRCLE, "yaw": YAW},
+    "fetch-reach": {"offset": (-0.15, 0.15)},
+}
+DIRECTIONAL = ["directional-hopper", "directional-half-cheetah"]
+
+
+def test_no_quantity_is_left_out():
+    assert {*QUANTITIES, *DIRECTIONAL} == {*MUJOCO}
+    for name, bounds in QUANTITIES.items():
+        assert load_family(name).stock_task._fields == (*bounds,)
+
+
+@pytest.mark.parametrize("name", QUANTITIES)
+def test_tasks_have_the_stated_distribution(name):
+    # Kolmogorov-Smirnov on each component, 2000 tasks, fixed keys: a bound wrong by 5 % of the range gives p < 1e-4.
+    tasks = tasks_of(load_family(name))
+    for field, bounds in QUANTITIES[name].items():
+        for column in np.asarray(getattr(tasks, field)).reshape(TASKS, -1).T:
+            assert scipy.stats.kstest(column, uniform(*bounds)).pvalue > 1e-3
+    assert_independent(np.column_stack([np.asarray(leaf).reshape(TASKS, -1) for leaf in tasks]))
+
+
+def on_the_disc(fresh: np.ndarray) -> np.ndarray:
+    """Return the polar coordinates in which a target uniform on the disc of radius 0.2 is uniform."""
+    x, y = fresh[:, 2:4].T
+    return np.column_stack([(x**2 + y**2) / 0.2**2, np.arctan2(y, x) / (2 * np.pi) + 0.5])
+
+
+TINY, SMALL = uniform(-5e-3, 5e-3), uniform(-0.1, 0.1)
+STANCE = [0.0, 0.0, 0.75, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, -1.0, 0.0, -1.0, 0.0, 1.0]
+STARTS = {
+    "random-hopper": [(lambda fresh: fresh - np.eye(12)[1] * 1.25, TINY)],
+    "directional-hopper": [(lambda fresh: fresh - np.eye(12)[1] * 1.25, TINY)],
+    "random-walker": [(lambda fresh: fresh - np.eye(18)[1] * 1.25, TINY)],
+    "directional-half-cheetah": [
+        (lambda fresh: fresh[:, :9], SMALL),
+        (lambda fresh: fresh[:, 9:], scipy.stats.norm(scale=0.1).cdf),
+    ],
+    "random-reacher": [
+        (lambda fresh: fresh[:, :2], SMALL),
+        (on_the_disc, uniform(0, 1)),
+        (lambda fresh: fresh[:, 4:6], TINY),
+    ],
+    "goal-ant": [
+        (lambda fresh: fresh[:, :15] - STANCE, SMALL),
+        (lambda fresh: fresh[:, 15:], scipy.stats.norm(scale=0.1).cdf),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_episodes_start_with_the_stated_distribution(name):
+    family, keys = load_family(name), jax.random.split(jax.random.key(5), TASKS)
+    fresh = np.asarray(jax.jit(jax.vmap(family.fresh, (0, None)))(keys, family.stock_task), np.float64)
+    parts = [(of(fresh), cdf) for of, cdf in STARTS[name]]
+    for values, cdf in parts:
+        for column in values.T:
+            assert scipy.stats.kstest(column, cdf).pvalue > 1e-3
+    assert_independent(np.column_stack([values for values, _ in parts]))
+
+
+@pytest.mark.parametrize("name", DIRECTIONAL)
 def test_both_directions_occur_alike(name):
     family = load_family(name)
     signs = np.asarray(tasks_of(family).sign)
@@ -216,6 +258,7 @@ def test_orbit_keeps_the_arc(name):
     tasks, arc = tasks_of(family), arcs[name]
     for share in (0.0, 0.37, 0.5, 1.0):
         moved = np.asarray(family.orbit(tasks, jnp.float32(share)).bearing)
+        assert arc[0] <= moved.min() < moved.max() <= arc[1]  # no goal of the other side, ever
         assert scipy.stats.kstest(moved, uniform(*arc)).pvalue > 1e-3
         shift = np.mod(moved - np.asarray(tasks.bearing) - share * (arc[1] - arc[0]) + 1e-4, arc[1] - arc[0])
         np.testing.assert_allclose(shift, 1e-4, atol=1e-5)
@@ -239,8 +282,7 @@ def test_same_reset_key_starts_alike_and_only_the_task_varies(name):
     first = np.asarray(family.fresh(jax.random.key(1), jax.tree.map(lambda leaf: leaf[0], tasks)))
     assert np.array_equal(first, fresh[0]) == (name == "fetch-reach")  # whose episodes all begin alike
 
-    plain = jax.tree.map(np.asarray, tasks)
-    simulator = family.simulate([jax.tree.map(lambda leaf: leaf[row], plain) for row in range(number)])  # noqa: B023
+    simulator = family.simulate(unstack(tasks, number))
     raw = simulator.begin(fresh)
     steer, judge = jax.jit(jax.vmap(family.steer)), jax.jit(jax.vmap(family.judge))
     action = jnp.full((number, family.spaces.action), 0.5)
@@ -248,7 +290,7 @@ def test_same_reset_key_starts_alike_and_only_the_task_varies(name):
         raw = simulator.advance(np.asarray(steer(raw, action, tasks)), fresh)
     reward, _ = judge(jax.vmap(family.body)(jnp.asarray(raw)), action, tasks)
     later = np.column_stack([np.asarray(jax.vmap(family.view)(jnp.asarray(raw), tasks)), np.asarray(reward)])
-    kinds = len(np.unique(np.column_stack(jax.tree.leaves(plain)), axis=0))  # two, if tasks are directions
+    kinds = len(np.unique(np.column_stack(jax.tree.leaves(tasks)), axis=0))  # two, if tasks are directions
     assert kinds > 1
     assert len(np.unique(later, axis=0)) == kinds
 

@@ -6,7 +6,7 @@ numbers and fresh states are drawn before it, so that per step the host only han
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from jax import Array
 from epg.lifetime.between import Acting, Heard, Packing, acting, choose, first_row, react
 from epg.lifetime.learner import Control
 from epg.lifetime.update import Log, Plan, Student, outcome, start, update
-from epg.parts.families.base import HostFamily, Simulator, Task
+from epg.parts.families.base import HostFamily, Simulator, Task, unstack
 from epg.parts.policy import draw_noise
 from epg.words.keys import Key, Stream, stream_key
 from epg.words.records import Outcome
@@ -208,9 +208,3 @@ class HostDriver:
 
 def _numbered(key: Key, index: Array | None) -> Key:
     return key if index is None else jax.random.fold_in(key, index)
-
-
-def unstack(tasks: Task, number: int) -> list[Any]:
-    """Return each task of a batch as plain numbers."""
-    plain = jax.tree.map(np.asarray, tasks)
-    return [jax.tree.map(lambda leaf: leaf[row], plain) for row in range(number)]  # noqa: B023

@@ -24,6 +24,7 @@ FULL = int(mujoco.mjtState.mjSTATE_FULLPHYSICS)
 CTRL = int(mujoco.mjtState.mjSTATE_CTRL)
 MOCAP = int(mujoco.mjtState.mjSTATE_MOCAP_POS | mujoco.mjtState.mjSTATE_MOCAP_QUAT)
 HUGE = 1e6  # a generalised position or velocity beyond it is an explosion, finite or not
+STRONGEST = 1e10  # a control beyond it MuJoCo takes for zero, and tells nobody but its log
 LIBRARIES = {"gymnasium": "envs/mujoco/assets", "gymnasium_robotics": "envs/assets"}
 EXTRAS = {"gymnasium": "it", "gymnasium_robotics": "epg[robotics]"}
 
@@ -169,7 +170,7 @@ class MujocoSimulator:
         self._engine.forget(ended)
 
     def advance(self, control: np.ndarray, fresh: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
-        """Simulate one control interval."""
+        """Simulate one control interval. A row explodes by where it gets to, or by controls that cannot be applied."""
         nq, nv, ns = self.sizes
         before = self.state[:, 1 : 1 + nq]
         after, sensors = self._engine.run(self.state, control, rows)
@@ -181,6 +182,8 @@ class MujocoSimulator:
             extreme = np.abs(after).max(axis=1)  # NaN if any is
             if ns:
                 extreme = np.where(np.isfinite(raw[:, 2 * nq + nv : -1]).all(axis=1), extreme, np.nan)
+            if not np.abs(control).max(initial=0.0) <= STRONGEST:
+                extreme[~(np.abs(control) <= STRONGEST).all(axis=1)] = np.nan
         raw[:, -1] = 1.0
         if not extreme.max() < HUGE:
             bad = ~(extreme < HUGE)

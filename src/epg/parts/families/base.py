@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -18,6 +19,12 @@ from epg.words.settings import Spaces
 
 Task = Any  # a pytree of numbers
 State = Any  # a pytree of arrays
+
+
+def unstack(tasks: Task, number: int) -> list[Task]:
+    """Return each task of a batch as plain numbers."""
+    plain = jax.tree.map(np.asarray, tasks)
+    return [jax.tree.map(lambda leaf: leaf[row], plain) for row in range(number)]  # noqa: B023
 
 
 def no_features(task: Task) -> Array:

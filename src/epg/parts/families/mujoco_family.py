@@ -115,9 +115,9 @@ class MujocoFamily(HostFamily):
         return self.observe(self.body(raw), task)
 
     def steer(self, raw: Array, action: Array, task: Task) -> Array:
-        """Return the controls; not-a-number steers nowhere (`read` ends that episode)."""
+        """Return the controls; those that are not finite are an explosion."""
         control = self.steer_with(self.body(raw), action, task)
-        return jnp.where(jnp.isfinite(control), control, 0.0)
+        return jnp.where(jnp.isfinite(control), control, jnp.nan)
 
     def read(self, step: Step, task: Task) -> Reading:
         """Judge a step. Physics or actions that are not finite end the episode with reward zero, where it stood."""

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from epg.parts.families.base import HostFamily, JaxFamily, Simulator, Step, Task
+from epg.parts.families.base import HostFamily, JaxFamily, Simulator, Step, Task, unstack
 from epg.parts.policy import draw_noise
 from epg.words.keys import Key
 from epg.words.runtime import COMPILER
@@ -215,8 +215,7 @@ class HostTrial(Trial):
 
     def simulator(self, tasks: Task, rows: int) -> Simulator:
         """Build a simulator of a batch of tasks."""
-        plain = jax.tree.map(np.asarray, tasks)
-        return self.family.simulate([jax.tree.map(lambda leaf: leaf[row], plain) for row in range(rows)])  # noqa: B023
+        return self.family.simulate(unstack(tasks, rows))
 
     def draw(self, rows: Rows, number: int) -> np.ndarray:
         """Draw where episodes begin, [number, S, F], without what only a simulator knows."""
