@@ -20,9 +20,10 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
-from epg.lifetime.host import HostDriver, Stage, unstack  # noqa: E402
+from epg.lifetime.host import HostDriver, Stage  # noqa: E402
 from epg.lifetime.learner import Control, hand_made  # noqa: E402
 from epg.methods.shards import draw_lifetimes, find_family, make_plan  # noqa: E402
+from epg.parts.families.base import unstack  # noqa: E402
 from epg.parts.families.mujoco_family import MujocoFamily  # noqa: E402
 from epg.parts.statistics import bootstrap  # noqa: E402
 from epg.people import presets  # noqa: E402
