@@ -9,7 +9,7 @@ import optax
 import pytest
 import scipy.stats
 
-from epg.parts.strategy import Strategy, centred_ranks, pair_ranks, shape_fitness, signal, step_size
+from epg.parts.strategy import Strategy, centred_ranks, noise_scale, pair_ranks, shape_fitness, signal, step_size
 from epg.words.errors import BadInput
 from epg.words.settings import EvolutionSettings, GuidanceSettings
 
@@ -28,9 +28,9 @@ class NumpyStrategy:
     def tell(self, population: np.ndarray, shaped: np.ndarray) -> None:
         """Climb (1 / V sigma) sum_v F_v eps_v minus the gradient of the L2 penalty."""
         s = self.settings
-        ascent = np.zeros(D)
+        ascent, sigma = np.zeros(D), noise_scale(s, self.t)
         for row, fitness in zip(np.asarray(population, np.float64), shaped, strict=True):
-            ascent += fitness * (row - self.phi) / s.sigma / (V * s.sigma)
+            ascent += fitness * (row - self.phi) / sigma / (V * sigma)
         gradient = -ascent + 2 * s.l2 * self.phi
         self.t += 1
         self.m = s.momentum * self.m + (1 - s.momentum) * gradient
@@ -49,6 +49,7 @@ class NumpyStrategy:
         {"l2": 0.05},
         {"momentum": 0.9, "second_moment": 0.999},
         {"step_size_end": 0.001, "step_size_epochs": 4},
+        {"sigma_end": 0.02, "step_size_epochs": 4},
     ],
 )
 def test_tell_is_equation_7_with_adam(rng, changes):
@@ -90,6 +91,18 @@ def test_noise_is_normal_with_deviation_sigma():
     assert scipy.stats.kstest(noise.ravel(), "norm").pvalue > 1e-3  # 14 000 draws
     half = noise[:1000]
     assert not np.allclose(half, -noise[1000:], atol=0.1)  # plain noise has no pairs
+
+
+def test_sigma_falls_with_the_step_size():
+    settings = replace(BASE, noise_vectors=400, lifetimes=400, sigma_end=0.02, step_size_epochs=4)
+    strategy, measured = Strategy(settings, PHI), []
+    for epoch in range(7):
+        population = strategy.ask(jax.random.key(epoch))
+        measured.append((population - strategy.phi).std())
+        strategy.tell(population, np.zeros(400, np.float32))
+    expected = [0.1, 0.1, 0.08, 0.06, 0.04, 0.02, 0.02]
+    np.testing.assert_allclose([noise_scale(settings, epoch) for epoch in range(7)], expected)
+    np.testing.assert_allclose(measured, expected, rtol=0.08)  # 2800 numbers each
 
 
 def test_antithetic_pairs_are_symmetric_about_phi():

@@ -22,6 +22,14 @@ def step_size(settings: EvolutionSettings, epoch: int) -> float:
     return settings.step_size + share * (settings.step_size_end - settings.step_size)
 
 
+def noise_scale(settings: EvolutionSettings, epoch: int) -> float:
+    """Return sigma at `epoch`, linear from the second on (evosax gives the first two the same)."""
+    if settings.sigma_end is None:
+        return settings.sigma
+    share = min(1.0, max(0, epoch - 1) / settings.step_size_epochs)
+    return settings.sigma + share * (settings.sigma_end - settings.sigma)
+
+
 def optimiser(settings: EvolutionSettings) -> optax.GradientTransformation:
     """Return Adam with L2 regularisation in its gradient (section 4) and a linear step size."""
     schedule = optax.linear_schedule(
@@ -34,6 +42,12 @@ def optimiser(settings: EvolutionSettings) -> optax.GradientTransformation:
     )
 
 
+def _sigma_schedule(settings: EvolutionSettings) -> optax.Schedule:
+    if settings.sigma_end is None:
+        return optax.constant_schedule(settings.sigma)
+    return optax.linear_schedule(settings.sigma, settings.sigma_end, transition_steps=settings.step_size_epochs)
+
+
 class Strategy:
     """Ask for perturbed losses, tell their fitness. State goes in and out as plain arrays."""
 
@@ -43,7 +57,7 @@ class Strategy:
             solution=phi,
             use_antithetic_sampling=settings.antithetic,
             optimizer=optimiser(settings),
-            std_schedule=optax.constant_schedule(settings.sigma),
+            std_schedule=_sigma_schedule(settings),
             fitness_shaping_fn=identity_fitness_shaping_fn,
         )
         self._params = self._es.default_params

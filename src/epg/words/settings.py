@@ -248,12 +248,14 @@ class EvolutionSettings:
     """Whether common tasks are spread evenly over directions and signs, in families that say how (their orbit)."""
     sigma: float = 0.05
     """Standard deviation of the noise on the loss parameters."""
+    sigma_end: float | None = None
+    """The same once annealed, over the epochs of the step size; by default it stays as it is."""
     step_size: float = 0.02
     """Outer step size at the first epoch."""
     step_size_end: float = 0.02
     """Outer step size once annealed."""
     step_size_epochs: int = 1
-    """Epochs over which the outer step size is annealed linearly."""
+    """Epochs over which the outer step size, and sigma, are annealed linearly."""
     momentum: float = 0.0
     """beta1 of the outer Adam."""
     second_moment: float = 0.99
@@ -291,6 +293,10 @@ class EvolutionSettings:
         require(
             not self.paired_tasks or (self.antithetic and self.common_tasks),
             "evolution.paired_tasks needs evolution.antithetic and evolution.common_tasks.",
+        )
+        require(
+            self.sigma_end is None or 0 < self.sigma_end < math.inf,
+            f"evolution.sigma_end must be above zero, not {self.sigma_end}.",
         )
         require(self.horizon is None or self.horizon > 0, f"evolution.horizon must be above zero, not {self.horizon}.")
         require(0 <= self.momentum < 1, f"evolution.momentum must lie in [0, 1), not {self.momentum}.")

@@ -1,0 +1,155 @@
+"""Measure the evolved losses on held-out tasks and write docs/results.md.
+
+.venv/bin/python tools/results.py                        every family with runs below lab/, a few minutes each
+.venv/bin/python tools/results.py random-hopper          these only; the others keep their numbers
+.venv/bin/python tools/results.py --draw                 write the page again from docs/results.json
+
+lab/FAMILY-sN are the evolutions, one per seed. The shipped loss of a family is one of them, chosen on training tasks.
+"""
+
+import argparse
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+from epg.words.runtime import use_single_thread
+
+use_single_thread()
+
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+
+from epg.methods.shards import draw_lifetimes, find_family  # noqa: E402
+from epg.parts.files import read_tensors  # noqa: E402
+from epg.parts.statistics import bootstrap, paired_difference  # noqa: E402
+from epg.people import api  # noqa: E402
+from epg.people.figures import fitness_over_epochs  # noqa: E402
+from epg.people.losses import load_loss  # noqa: E402
+from epg.words.keys import Split  # noqa: E402
+
+LAB, NUMBERS, PAGE, IMAGES = Path("lab"), Path("docs/results.json"), Path("docs/results.md"), Path("docs/images")
+MARK = "<!-- what follows is written by tools/results.py -->"
+TASKS, SEED, LONG = 20, 0, 8192
+
+
+def runs_of(family: str) -> list[Path]:
+    """Return the evolutions of a family, by seed."""
+    return sorted(LAB.glob(f"{family}-s*"))
+
+
+def measure(family: str) -> dict:
+    """Set every seed's loss, and the shipped one, against PPO on the same held-out tasks."""
+    shipped = load_loss(family)
+    with tempfile.TemporaryDirectory() as folder:
+        same = api.compare(family, shipped, tasks=TASKS, seed=SEED, run=Path(folder) / "same")
+        long = api.compare(family, shipped, tasks=TASKS, seed=SEED, ppo_steps=LONG, run=Path(folder) / "long")
+        finals = {"ppo": _final(same, "ppo"), "ppo_long": _final(long, "ppo"), "shipped": _final(same, "epg")}
+        for run in runs_of(family):
+            learnt = api.learn(run, family, tasks=TASKS, seed=SEED, run=Path(folder) / run.name)
+            finals[run.name] = _final(learnt, "epg")
+        drawn = Path(long["run"]) / "figures" / "learning_curves.png"
+        shutil.copy(drawn, IMAGES / f"{family}.png")
+    for path in fitness_over_epochs(runs_of(family)):
+        if path.suffix == ".png":
+            shutil.copy(path, IMAGES / f"{family}-fitness.png")
+        path.unlink()
+    return {
+        "steps": {"loss": same["methods"]["epg"]["steps"], "ppo": same["methods"]["ppo"]["steps"], "ppo_long": LONG},
+        "reward": shipped.manifest["settings"]["loss"]["reward"],
+        "shipped": shipped.manifest["sha256"],
+        "spent": {run.name: _spent(run) for run in runs_of(family)},
+        "side": _sides(family),
+        "finals": {name: [round(float(it), 4) for it in values] for name, values in finals.items()},
+    }
+
+
+def _final(result: dict, method: str) -> np.ndarray:
+    tensors, _ = read_tensors(Path(result["run"]) / "curves.safetensors")
+    return np.asarray(tensors[f"{method}/final"])
+
+
+def _spent(run: Path) -> dict:
+    """Return what an evolution cost."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    total = json.loads((run / "loss.json").read_text())["env_steps"]
+    return {"epochs": len(lines), "env_steps": total, "seconds": round(sum(line["seconds"] for line in lines))}
+
+
+def _sides(family: str) -> list[float] | None:
+    """Return the rewarded direction of each held-out task, for the families that have two."""
+    draw = jax.vmap(draw_lifetimes(find_family(family), SEED, Split.HELD_OUT), (0, None))
+    task, _ = draw(jnp.arange(TASKS), jnp.int32(0))
+    return [float(it) for it in task.sign] if hasattr(task, "sign") else None
+
+
+def interval(values: np.ndarray) -> str:
+    """Write an interquartile mean and its interval."""
+    found = bootstrap(values)
+    return f"{found.value:.1f} ({found.low:.1f} to {found.high:.1f})"
+
+
+def section(family: str, result: dict) -> list[str]:
+    """Write what is to be said of one family."""
+    finals = {name: np.array(values) for name, values in result["finals"].items()}
+    seeds, steps = list(result["spent"]), result["steps"]
+    mean = np.mean([finals[name] for name in seeds], axis=0)
+    rows = [
+        ("**shipped loss**", steps["loss"], finals["shipped"]),
+        *((f"evolution {name}", steps["loss"], finals[name]) for name in seeds),
+        (f"mean of the {len(seeds)} evolutions", steps["loss"], mean),
+        ("PPO", steps["ppo"], finals["ppo"]),
+        ("PPO, more steps", steps["ppo_long"], finals["ppo_long"]),
+    ]
+    lines = [
+        f"## {family}",
+        "",
+        f"The loss sees {'the reward' if result['reward'] else 'no reward'}.",
+        "",
+        "| learner | steps | final return, IQM (95 % interval) | difference to PPO | to PPO with more steps |",
+        "|---|---|---|---|---|",
+    ]
+    for label, length, values in rows:
+        gaps = [paired_difference(values, finals[name]) for name in ("ppo", "ppo_long")]
+        told = [f"{gap.value:+.1f} ({gap.low:+.1f} to {gap.high:+.1f})" for gap in gaps]
+        told = ["—", "—"] if label.startswith("PPO") else told
+        lines.append(f"| {label} | {length:,} | {interval(values)} | {told[0]} | {told[1]} |")
+    if result["side"] is not None:
+        side = np.array(result["side"])
+        lines += ["", "| direction | tasks | shipped loss | PPO | PPO, more steps |", "|---|---|---|---|---|"]
+        for sign, name in ((1.0, "forwards"), (-1.0, "backwards")):
+            told = [interval(finals[it][side == sign]) for it in ("shipped", "ppo", "ppo_long")]
+            lines.append(f"| {name} | {(side == sign).sum()} | {' | '.join(told)} |")
+    lines += ["", "| evolution | epochs | environment steps | wall clock |", "|---|---|---|---|"]
+    for name, spent in result["spent"].items():
+        lines.append(
+            f"| {name} | {spent['epochs']} | {spent['env_steps'] / 1e6:.1f} M | {spent['seconds'] / 60:.0f} min |"
+        )
+    return [
+        *lines,
+        "",
+        f"![{family}: learning curves of the shipped loss and PPO](images/{family}.png)",
+        f"![{family}: fitness over epochs](images/{family}-fitness.png)",
+        "",
+    ]
+
+
+def main() -> None:
+    """Measure what is asked for and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("families", nargs="*")
+    parser.add_argument("--draw", action="store_true")
+    arguments = parser.parse_args()
+    results = json.loads(NUMBERS.read_text()) if NUMBERS.exists() else {}
+    found = sorted({run.name.rpartition("-s")[0] for run in LAB.iterdir() if run.is_dir()})
+    for family in [] if arguments.draw else arguments.families or found:
+        results[family] = measure(family)
+        NUMBERS.write_text(json.dumps(results) + "\n")
+    text = PAGE.read_text(encoding="utf-8").split(MARK)[0]
+    body = [line for family, result in results.items() for line in section(family, result)]
+    PAGE.write_text(f"{text}{MARK}\n\n" + "\n".join(body), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
