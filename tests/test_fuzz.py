@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from mutations import Files, mutate
 
+import epg
 from epg.methods.evaluation import fitting
 from epg.methods.evolution import Evolution, create_run, evolve_run, open_run
 from epg.parts.files import encode_tensors
@@ -169,3 +170,15 @@ def test_a_file_of_a_newer_release_says_which(evolved: Path, tmp_path: Path) -> 
         run.load_checkpoint()
     path.write_bytes(encode_tensors({}, {"epoch": "3", "info": "{}"}))  # as they were first written
     assert run.load_checkpoint() is not None
+
+
+@pytest.mark.parametrize("verb", [epg.learn, epg.render])
+def test_a_module_that_a_manifest_names_is_not_imported_unasked(
+    verb: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = load_loss(Path(__file__).parents[1] / "src/epg/losses/point-goal")
+    save_loss(tmp_path / "loss", shipped.phi, {**shipped.manifest, "family": "named_by_a_manifest:family"})
+    (tmp_path / "named_by_a_manifest.py").write_text("raise SystemExit('it was imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(BadInput, match=r"name it as --family to say that its code may run here\.$"):
+        verb(tmp_path / "loss")
