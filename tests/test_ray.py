@@ -314,7 +314,7 @@ def test_an_address_is_for_ray_only_and_for_programs_without_one(ray_cluster: An
         pass
 
 
-@pytest.mark.parametrize("cpus", [0.0, -1.0, 1.5, float("nan")])
+@pytest.mark.parametrize("cpus", [0.0, -1.0, 1e-5, 1.5, float("nan")])
 def test_impossible_shares_of_a_cpu_are_refused(cpus: float) -> None:
     with pytest.raises(BadInput, match="cpus per worker must be"):
         Cluster(cpus=cpus)
