@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -294,6 +295,34 @@ def test_what_answers_but_is_no_ray_is_refused() -> None:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         with pytest.raises(BadInput, match=f"^no Ray answers at {address}: what listens there is something else"):
             check_address(address, patience=4.0)
+
+
+def test_auto_without_a_ray_on_this_machine_says_so(tmp_path: Path) -> None:
+    """In a namespace of its own, as other tests have a Ray running: one without their processes."""
+    said = _alone(tmp_path, "auto")
+    assert said == "no Ray runs on this machine: start one with `ray start`, or leave out the address."
+
+
+@pytest.mark.slow
+def test_a_machine_that_is_no_node_of_the_cluster_says_so(ray_cluster: Any, tmp_path: Path) -> None:
+    """Slow, because Ray itself looks for 10 seconds."""
+    said = _alone(tmp_path, address := ray_cluster.address)
+    assert said == (
+        f"no Ray answers at {address}, or this machine is not its node: `ray start --address={address}` makes it one."
+    )
+
+
+def _alone(tmp_path: Path, address: str) -> str:
+    """Return how an address is refused where no process of a Ray is to be seen."""
+    unshare = ["unshare", "--pid", "--fork", "--mount-proc"]
+    if not shutil.which("unshare") or subprocess.run([*unshare, "true"], capture_output=True).returncode != 0:
+        pytest.skip("needs the right to make namespaces")
+    code = "import sys; from epg.parts.executors.ray import check_address; check_address(sys.argv[1])"
+    environment = {**os.environ, "RAY_TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [*unshare, sys.executable, "-c", code, address], capture_output=True, text=True, timeout=120, env=environment
+    )
+    return done.stderr.splitlines()[-1].removeprefix("epg.words.errors.BadInput: ")
 
 
 @pytest.mark.slow

@@ -89,6 +89,6 @@ class Work:
 
 
 def explain(error: BaseException) -> str:
-    """Return an error as one bounded line: its type and what it says."""
-    text = " ".join(str(error).split())
+    """Return an error as one bounded line without a full stop: its type and what it says."""
+    text = " ".join(str(error).split()).rstrip(".")
     return f"{type(error).__name__}: {text}"[:1000] if text else type(error).__name__

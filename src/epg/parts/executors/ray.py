@@ -290,8 +290,20 @@ def _connect(address: str, **options: Any) -> None:
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
     except (RayError, OSError, ValueError, RuntimeError) as error:
-        what = "a Ray of this run's own cannot be started" if address == "local" else f"no Ray answers at {address}"
-        raise BadInput(f"{what}: {explain(error)}.") from error
+        raise BadInput(_why_not(address, error)) from error
+
+
+def _why_not(address: str, error: Exception) -> str:
+    if address == "local":
+        return f"a Ray of this run's own cannot be started: {explain(error)}."
+    if not isinstance(error, ConnectionError):
+        return f"no Ray answers at {address}: {explain(error)}."
+    if address == "auto":
+        return "no Ray runs on this machine: start one with `ray start`, or leave out the address."
+    # All that Ray says of either is that it failed to connect.
+    return (
+        f"no Ray answers at {address}, or this machine is not its node: `ray start --address={address}` makes it one."
+    )
 
 
 def _room(cpus: float) -> int:
@@ -319,8 +331,10 @@ def check_address(address: str, patience: float = 30.0) -> None:
         except OSError as error:
             raise BadInput(f"no Ray answers at {address}: {error.strerror or error}.") from error
     command = [sys.executable, "-P", "-m", __name__, address]
+    # So long Ray looks for a node of the cluster on this machine: more than patience, if not told.
+    environment = worker_environment() | {"RAY_gcs_server_request_timeout_seconds": "10"}
     try:
-        tried = subprocess.run(command, capture_output=True, text=True, timeout=patience, env=worker_environment())
+        tried = subprocess.run(command, capture_output=True, text=True, timeout=patience, env=environment)
     except subprocess.TimeoutExpired:
         raise BadInput(f"no Ray answers at {address}: what listens there is something else.") from None
     require(
