@@ -220,6 +220,28 @@ def test_a_node_killed_amid_an_epoch_changes_no_bit_of_the_loss(
     assert [line for line in said if FAMILY not in line] == []  # the bar only
 
 
+@pytest.mark.slow
+def test_the_run_ends_in_a_sentence_when_its_own_node_dies(tmp_path: Path) -> None:
+    """Ray does nothing more for a process whose node is gone: without the sentence, the run would wait for ever."""
+    run = tmp_path / "run"
+    command = epg("--executor", "ray", "--run", run, "--evolution.epochs", 100000)
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        try:
+            metrics = run / "metrics.jsonl"
+            assert wait_until(lambda: metrics.exists() and metrics.stat().st_size > 0, 180)
+            (node,) = (pid for pid in offspring(process.pid) if Path(f"/proc/{pid}/comm").read_text() == "raylet\n")
+            os.kill(node, signal.SIGKILL)
+            _, said = process.communicate(timeout=120)
+        finally:
+            process.kill()
+    assert process.returncode == 1
+    assert "Traceback" not in said
+    assert (
+        f"epg: the Ray node of this process is gone: resume the run on a living one (see {run}/logs/ray.log)." in said
+    )
+    assert (run / "loss.json").exists()  # what was evolved so far
+
+
 def offspring(pid: int) -> set[int]:
     """Return every process that descends from `pid`."""
     parents = {}

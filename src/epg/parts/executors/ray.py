@@ -109,6 +109,8 @@ class RayExecutor(Pool):
         """Workers that died before they had started, since the last that had not."""
         self._checked = 0.0
         """When stragglers were last looked for."""
+        self._home = ""
+        """The node that this process is attached to."""
 
     @property
     def nodes(self) -> list[str]:
@@ -117,6 +119,7 @@ class RayExecutor(Pool):
 
     def _start(self) -> None:
         self._session.open()
+        self._home = ray.get_runtime_context().get_node_id()
         self._stillborn = 0
         room = self._count or _room(self._cluster.cpus)
         require(room > 0 or self._tickets > 0, f"no node of this Ray has {self._cluster.cpus:g} CPUs to give.")
@@ -195,10 +198,16 @@ class RayExecutor(Pool):
         """Go on without a worker: its request goes back to the front, and another is started in its place."""
         self._discard(worker)
         self._write_log(f"lost a worker on node {worker.node}: {error}")
+        living = {node["NodeID"] for node in _living_nodes()}
+        if self._home not in living:
+            # Ray then ends whatever this process has begun, on every node, and begins nothing more for it.
+            raise ExecutorFailed(
+                f"the Ray node of this process is gone: resume the run on a living one ({self._see_log()})."
+            )
         if worker.node is None:
             self._bury_stillborn(error)
             return
-        node_is_alive = worker.node in {node["NodeID"] for node in _living_nodes()}
+        node_is_alive = worker.node in living
         guilty = node_is_alive and not self._is_node_failing(worker, batch)
         self._give_back(batch, worker.ticket, self._see_log(), guilty)
         room = self._count or _room(self._cluster.cpus)
