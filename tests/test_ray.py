@@ -114,6 +114,15 @@ def test_the_request_of_a_straggler_runs_elsewhere_too(ray_cluster: Any, tmp_pat
     assert (tmp_path / "stalled").exists()
 
 
+def test_a_straggler_is_noticed_before_any_worker_has_answered_twice(ray_cluster: Any, tmp_path: Path) -> None:
+    """As many workers as shards, and one hangs in the first epoch: the paper's way to share work out."""
+    began = time.monotonic()
+    with on_ray("stall", {"folder": str(tmp_path)}) as executor:
+        results = executor.map(numbers(0, 1))
+    assert time.monotonic() - began < 50
+    assert [int(result["y"]) for result in results] == [0, 2]
+
+
 def test_a_stuck_worker_is_replaced_when_there_is_no_other(
     ray_cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

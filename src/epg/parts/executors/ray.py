@@ -22,6 +22,7 @@ import warnings
 from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,9 @@ class RayExecutor(Pool):
         self._free: deque[_Worker] = deque()
         self._events: queue.SimpleQueue[tuple[_Worker, Future[bytes]]] = queue.SimpleQueue()
         self._seconds: deque[float] = deque(maxlen=REMEMBERED_SECONDS)
+        """What requests took workers that had answered before."""
+        self._first_seconds: deque[float] = deque(maxlen=REMEMBERED_SECONDS)
+        """What their first request took workers, compilation included."""
         self._losses: dict[str, tuple[int | None, float]] = {}
         """Which request each node last lost a worker over, and when."""
         self._stillborn = 0
@@ -129,10 +133,17 @@ class RayExecutor(Pool):
         while len(self._workers) < room:
             self._spawn()
 
-    def _spawn(self) -> None:
-        remote: Any = ray.remote(num_cpus=self._cluster.cpus, max_restarts=0, max_task_retries=0)(ShardActor)
+    @cached_property
+    def _actor_class(self) -> Any:
+        """What actors are made of; once, as Ray sends every such class to its head and to all workers."""
         variables = {name: value for name, value in worker_environment().items() if name.startswith(_SENT)}
-        actor = remote.options(runtime_env={"env_vars": variables}).remote(self._work.build, self._work.config)
+        share = ray.remote(
+            num_cpus=self._cluster.cpus, max_restarts=0, max_task_retries=0, runtime_env={"env_vars": variables}
+        )
+        return share(ShardActor)
+
+    def _spawn(self) -> None:
+        actor = self._actor_class.remote(self._work.build, self._work.config)
         worker = _Worker(actor)
         self._workers.add(worker)
         self._await(worker, actor.node.remote())
@@ -155,9 +166,10 @@ class RayExecutor(Pool):
 
     def _look_after_the_slow(self, batch: Batch) -> None:
         """Give the requests of stragglers to free workers too: whoever ends first, the result is the same."""
-        if not self._seconds:
+        usual = self._seconds or self._first_seconds  # in a first epoch, perhaps nobody answers twice
+        if not usual:
             return
-        median, now = statistics.median(self._seconds), time.monotonic()
+        median, now = statistics.median(usual), time.monotonic()
         straggling = max(2 * TICK_SECONDS, STRAGGLER_FACTOR * median)
         for worker in sorted(self._workers, key=lambda it: it.began):
             if worker.ticket is None:
@@ -186,8 +198,8 @@ class RayExecutor(Pool):
             self._take(worker, wire.decode(future.result()), batch)
 
     def _take(self, worker: _Worker, message: wire.Message, batch: Batch) -> None:
-        if worker.warm:
-            self._seconds.append(time.monotonic() - worker.began)
+        seconds = self._seconds if worker.warm else self._first_seconds
+        seconds.append(time.monotonic() - worker.began)
         worker.ticket, worker.warm = None, True
         self._free.append(worker)
         if message.kind == wire.FAILED:
