@@ -137,10 +137,10 @@ class RayExecutor(Pool):
     def _actor_class(self) -> Any:
         """What actors are made of; once, as Ray sends every such class to its head and to all workers."""
         variables = {name: value for name, value in worker_environment().items() if name.startswith(_SENT)}
-        share = ray.remote(
+        decorate = ray.remote(
             num_cpus=self._cluster.cpus, max_restarts=0, max_task_retries=0, runtime_env={"env_vars": variables}
         )
-        return share(ShardActor)
+        return decorate(ShardActor)
 
     def _spawn(self) -> None:
         actor = self._actor_class.remote(self._work.build, self._work.config)
