@@ -24,6 +24,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 # Ray reads these when imported: nothing is reported to anybody, no warning about GPUs that are not there, and what
@@ -284,12 +285,19 @@ class _Session:
                 "this program is connected to a Ray already: leave out the address to use it.",
             )
             return
-        if threading.current_thread() is threading.main_thread():
-            self._on_terminate = signal.getsignal(signal.SIGTERM)  # Ray will put in its own
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        if in_main_thread:
+            self._on_terminate = signal.getsignal(signal.SIGTERM)
         self._connected = True  # even if interrupted amid it
         if self._cluster.address is not None:
             _connect(self._cluster.address)
-            return
+        else:
+            self._start_own()
+        if in_main_thread:  # Ray put in its own handlers, whose end is a stack trace of C++
+            usual = self._on_terminate in (None, signal.SIG_DFL)
+            signal.signal(signal.SIGTERM, _terminate if usual else self._on_terminate)
+
+    def _start_own(self) -> None:
         # On the same terms as local processes, which are not niced either.
         os.environ.setdefault("RAY_worker_niceness", "0")
         with warnings.catch_warnings():
@@ -304,6 +312,13 @@ class _Session:
             ray.shutdown()
             if self._on_terminate is not None:
                 signal.signal(signal.SIGTERM, self._on_terminate)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    """Take SIGTERM for a Ctrl-C, which saves and ends what runs; where that one is ignored, end alike."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        sys.exit(128 + number)
+    signal.raise_signal(signal.SIGINT)
 
 
 def _connect(address: str, **options: Any) -> None:
