@@ -149,18 +149,22 @@ def test_a_node_that_joins_is_used_from_the_next_map_and_one_that_leaves_is_done
     ray_cluster: Any, tmp_path: Path
 ) -> None:
     with on_ray("slow", {"folder": str(tmp_path)}, None, log_dir=tmp_path / "logs") as executor:
-        executor.map([{"seconds": np.asarray(0.1)}])
-        assert len(set(executor.nodes)) == 1
+
+        def nodes_after_a_map() -> int:
+            executor.map([{"seconds": np.asarray(0.1)}] * 4)
+            return len(set(executor.nodes))
+
+        assert nodes_after_a_map() == 1
         node = ray_cluster.add_node(num_cpus=2, include_dashboard=False)
         try:
-            # Long enough for the newcomers to start and be given some.
-            executor.map([{"seconds": np.asarray(0.5)}] * 16)
-            assert len(set(executor.nodes)) == 2
+            assert wait_until(lambda: nodes_after_a_map() == 2, 60)  # once its workers have started
             killer = threading.Timer(0.5, ray_cluster.remove_node, (node,), {"allow_graceful": False})
             killer.start()
             results = executor.map([{"seconds": np.asarray(seconds)} for seconds in np.linspace(1.0, 2.0, 8)])
-        finally:
             killer.join()
+        finally:
+            if node in ray_cluster.list_all_nodes():
+                ray_cluster.remove_node(node)
         np.testing.assert_allclose([result["y"] for result in results], np.linspace(2.0, 4.0, 8))
         assert len(set(executor.nodes)) == 1
     assert "lost a worker" in (tmp_path / "logs" / "ray.log").read_text()
