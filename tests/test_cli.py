@@ -548,6 +548,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     done = assert_saved(run, first)
     assert done >= 2
     (resume,) = re.findall(r"Go on with: epg (.*)", first.err)
+    assert resume.endswith("--resume --processes 1")
     again = interrupt([*program, *shlex.split(resume)], run, lines=done + 2)
     assert assert_saved(run, again) >= done + 2
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from mutations import Files, mutate
 
+import epg
 from epg.methods.evaluation import fitting
 from epg.methods.evolution import Evolution, create_run, evolve_run, open_run
 from epg.parts.files import encode_tensors
@@ -161,11 +162,24 @@ def test_a_file_of_a_newer_release_says_which(evolved: Path, tmp_path: Path) -> 
     ):
         Run.open(run.path)
     run = Run.create(tmp_path / "other", {})
+    run.save_checkpoint(2, {}, {})  # not an older one instead: the run would go on from it and delete the newer
     path = run.save_checkpoint(3, {}, {})
     path.write_bytes(encode_tensors({}, {"format": "7", "epg": "2.0", "epoch": "3", "info": "{}"}))
     with pytest.raises(
-        BadInput, match=r"epoch-000003\.safetensors has format 7, .*upgrade epg to 2\.0, which wrote it"
+        BadInput, match=r"epoch-000003\.safetensors has format 7, .*upgrade epg to 2\.0, which wrote it\.$"
     ):
         run.load_checkpoint()
     path.write_bytes(encode_tensors({}, {"epoch": "3", "info": "{}"}))  # as they were first written
     assert run.load_checkpoint() is not None
+
+
+@pytest.mark.parametrize("verb", [epg.learn, epg.render])
+def test_a_module_that_a_manifest_names_is_not_imported_unasked(
+    verb: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = load_loss(Path(__file__).parents[1] / "src/epg/losses/point-goal")
+    save_loss(tmp_path / "loss", shipped.phi, {**shipped.manifest, "family": "named_by_a_manifest:family"})
+    (tmp_path / "named_by_a_manifest.py").write_text("raise SystemExit('it was imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(BadInput, match=r"name it as --family to say that its code may run here\.$"):
+        verb(tmp_path / "loss")

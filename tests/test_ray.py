@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -113,6 +114,15 @@ def test_the_request_of_a_straggler_runs_elsewhere_too(ray_cluster: Any, tmp_pat
     assert (tmp_path / "stalled").exists()
 
 
+def test_a_straggler_is_noticed_before_any_worker_has_answered_twice(ray_cluster: Any, tmp_path: Path) -> None:
+    """As many workers as shards, and one hangs in the first epoch: the paper's way to share work out."""
+    began = time.monotonic()
+    with on_ray("stall", {"folder": str(tmp_path)}) as executor:
+        results = executor.map(numbers(0, 1))
+    assert time.monotonic() - began < 50
+    assert [int(result["y"]) for result in results] == [0, 2]
+
+
 def test_a_stuck_worker_is_replaced_when_there_is_no_other(
     ray_cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,18 +149,22 @@ def test_a_node_that_joins_is_used_from_the_next_map_and_one_that_leaves_is_done
     ray_cluster: Any, tmp_path: Path
 ) -> None:
     with on_ray("slow", {"folder": str(tmp_path)}, None, log_dir=tmp_path / "logs") as executor:
-        executor.map([{"seconds": np.asarray(0.1)}])
-        assert len(set(executor.nodes)) == 1
+
+        def nodes_after_a_map() -> int:
+            executor.map([{"seconds": np.asarray(0.1)}] * 4)
+            return len(set(executor.nodes))
+
+        assert nodes_after_a_map() == 1
         node = ray_cluster.add_node(num_cpus=2, include_dashboard=False)
         try:
-            # Long enough for the newcomers to start and be given some.
-            executor.map([{"seconds": np.asarray(0.5)}] * 16)
-            assert len(set(executor.nodes)) == 2
+            assert wait_until(lambda: nodes_after_a_map() == 2, 60)  # once its workers have started
             killer = threading.Timer(0.5, ray_cluster.remove_node, (node,), {"allow_graceful": False})
             killer.start()
             results = executor.map([{"seconds": np.asarray(seconds)} for seconds in np.linspace(1.0, 2.0, 8)])
-        finally:
             killer.join()
+        finally:
+            if node in ray_cluster.list_all_nodes():
+                ray_cluster.remove_node(node)
         np.testing.assert_allclose([result["y"] for result in results], np.linspace(2.0, 4.0, 8))
         assert len(set(executor.nodes)) == 1
     assert "lost a worker" in (tmp_path / "logs" / "ray.log").read_text()
@@ -219,6 +233,28 @@ def test_a_node_killed_amid_an_epoch_changes_no_bit_of_the_loss(
     assert [line for line in said if FAMILY not in line] == []  # the bar only
 
 
+@pytest.mark.slow
+def test_the_run_ends_in_a_sentence_when_its_own_node_dies(tmp_path: Path) -> None:
+    """Ray does nothing more for a process whose node is gone: without the sentence, the run would wait for ever."""
+    run = tmp_path / "run"
+    command = epg("--executor", "ray", "--run", run, "--evolution.epochs", 100000)
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        try:
+            metrics = run / "metrics.jsonl"
+            assert wait_until(lambda: metrics.exists() and metrics.stat().st_size > 0, 180)
+            (node,) = (pid for pid in offspring(process.pid) if Path(f"/proc/{pid}/comm").read_text() == "raylet\n")
+            os.kill(node, signal.SIGKILL)
+            _, said = process.communicate(timeout=120)
+        finally:
+            process.kill()
+    assert process.returncode == 1
+    assert "Traceback" not in said
+    assert (
+        f"epg: the Ray node of this process is gone: resume the run on a living one (see {run}/logs/ray.log)." in said
+    )
+    assert (run / "loss.json").exists()  # what was evolved so far
+
+
 def offspring(pid: int) -> set[int]:
     """Return every process that descends from `pid`."""
     parents = {}
@@ -234,7 +270,9 @@ def offspring(pid: int) -> set[int]:
     return found - {pid}
 
 
-@pytest.mark.parametrize("blow", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "blow", [signal.SIGINT, *(pytest.param(it, marks=pytest.mark.slow) for it in (signal.SIGTERM, signal.SIGKILL))]
+)
 def test_nothing_of_a_runs_own_ray_is_left_running(blow: signal.Signals, tmp_path: Path) -> None:
     run = tmp_path / "run"
     command = epg("--executor", "ray", "--run", run, "--evolution.epochs", 100000)
@@ -244,15 +282,16 @@ def test_nothing_of_a_runs_own_ray_is_left_running(blow: signal.Signals, tmp_pat
         assert wait_until(lambda: (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size > 0, 180)
         pids = offspring(process.pid)
         assert len(pids) > 3
-        os.killpg(process.pid, blow) if blow == signal.SIGINT else process.kill()
+        os.killpg(process.pid, blow) if blow == signal.SIGINT else process.send_signal(blow)
         _, said = process.communicate(timeout=120)
     finally:
         process.kill()
     # Killed without a chance to clean up: Ray's reaper ends what computes at once, its agents time out after 60 s.
-    patience = 30 if blow == signal.SIGINT else 120
+    patience = 120 if blow == signal.SIGKILL else 30
     assert wait_until(lambda: not any(map(alive, pids)), patience), [pid for pid in pids if alive(pid)]
-    if blow == signal.SIGINT:
+    if blow != signal.SIGKILL:
         assert process.returncode == 130
+        assert "SIGTERM" not in said  # as Ray's own handler says it
         assert "Traceback" not in said
         assert said.rstrip().endswith(f"epg evolve {FAMILY} --run {run} --resume --executor ray")
 
@@ -296,6 +335,34 @@ def test_what_answers_but_is_no_ray_is_refused() -> None:
             check_address(address, patience=4.0)
 
 
+def test_auto_without_a_ray_on_this_machine_says_so(tmp_path: Path) -> None:
+    """In a namespace of its own, as other tests have a Ray running: one without their processes."""
+    said = _alone(tmp_path, "auto")
+    assert said == "no Ray runs on this machine: start one with `ray start`, or leave out the address."
+
+
+@pytest.mark.slow
+def test_a_machine_that_is_no_node_of_the_cluster_says_so(ray_cluster: Any, tmp_path: Path) -> None:
+    """Slow, because Ray itself looks for 10 seconds."""
+    said = _alone(tmp_path, address := ray_cluster.address)
+    assert said == (
+        f"no Ray answers at {address}, or this machine is not its node: `ray start --address={address}` makes it one."
+    )
+
+
+def _alone(tmp_path: Path, address: str) -> str:
+    """Return how an address is refused where no process of a Ray is to be seen."""
+    unshare = ["unshare", "--pid", "--fork", "--mount-proc"]
+    if not shutil.which("unshare") or subprocess.run([*unshare, "true"], capture_output=True).returncode != 0:
+        pytest.skip("needs the right to make namespaces")
+    code = "import sys; from epg.parts.executors.ray import check_address; check_address(sys.argv[1])"
+    environment = {**os.environ, "RAY_TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [*unshare, sys.executable, "-c", code, address], capture_output=True, text=True, timeout=120, env=environment
+    )
+    return done.stderr.splitlines()[-1].removeprefix("epg.words.errors.BadInput: ")
+
+
 @pytest.mark.slow
 def test_a_ray_that_wants_another_token_says_so(ray_cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slow, because Ray itself tries for 20 seconds."""
@@ -314,7 +381,7 @@ def test_an_address_is_for_ray_only_and_for_programs_without_one(ray_cluster: An
         pass
 
 
-@pytest.mark.parametrize("cpus", [0.0, -1.0, 1.5, float("nan")])
+@pytest.mark.parametrize("cpus", [0.0, -1.0, 1e-5, 1.5, float("nan")])
 def test_impossible_shares_of_a_cpu_are_refused(cpus: float) -> None:
     with pytest.raises(BadInput, match="cpus per worker must be"):
         Cluster(cpus=cpus)

@@ -22,7 +22,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from epg.words.errors import BadInput
+from epg.words.errors import BadInput, NewerFormat
 from epg.words.settings import require
 
 MAX_JSON_BYTES = 16 * 2**20
@@ -259,4 +259,5 @@ def check_format(found: Any, known: int, name: str, writer: Any) -> None:
     """Refuse a format that this release does not read, naming the release that does: the one that wrote it."""
     require(type(found) is int and found > 0, f"{name} is damaged: format {str(found)[:20]} never existed.")
     release = f" to {writer}, which wrote it" if re.fullmatch(r"\d[\w.+-]{0,30}", str(writer)) else ""
-    require(found <= known, f"{name} has format {found}, newer than this epg reads ({known}): upgrade epg{release}.")
+    if found > known:
+        raise NewerFormat(f"{name} has format {found}, newer than this epg reads ({known}): upgrade epg{release}.")

@@ -35,7 +35,7 @@ from epg.parts.files import (
     write_atomic,
     write_json,
 )
-from epg.words.errors import BadInput
+from epg.words.errors import BadInput, NewerFormat
 from epg.words.settings import require
 
 __all__ = ["Checkpoint", "LossArtefact", "Run", "load_loss", "save_loss"]
@@ -192,6 +192,8 @@ class Run:
             try:
                 tensors, info = _read_checkpoint(saved[epoch], epoch)
                 return Checkpoint(epoch, tensors, info, tuple(skipped))
+            except NewerFormat:
+                raise
             except BadInput as damage:
                 skipped.append(str(damage))
         reasons = "; ".join(sentence.rstrip(".") for sentence in skipped)

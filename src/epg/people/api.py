@@ -114,11 +114,7 @@ def learn(
 
     _check_place(run)
     artefact = loss if isinstance(loss, LossArtefact) else load_loss(loss)
-    require(
-        family is not None or artefact.manifest["family"] in REGISTRY,
-        f"the loss is for {artefact.manifest['family']!r}: name it as --family to say that its code may run here.",
-    )
-    family = family or artefact.manifest["family"]
+    family = family or _own_family(artefact)
     learning = evaluation.learn_with_loss(artefact, family, tasks, seed, updates)
     config = {"loss": artefact.manifest["sha256"], "settings": artefact.manifest["settings"]}
     return _save([learning], family, seed, run, config)
@@ -168,6 +164,14 @@ def compare(
         "opponent": to_dict(settings),
     }
     return _save([ours, theirs], family, seed, run, config)
+
+
+def _own_family(loss: LossArtefact | None) -> str:
+    """Return the family that a loss names: module:attribute would import code, and a manifest has no say in that."""
+    assert loss is not None
+    family: str = loss.manifest["family"]
+    require(family in REGISTRY, f"the loss is for {family!r}: name it as --family to say that its code may run here.")
+    return family
 
 
 def _check_place(run: str | Path | None) -> None:
@@ -230,7 +234,7 @@ def render(
 
     base = Path(loss) if loss is not None and Path(loss).is_dir() else RUNS
     artefact = load_loss(loss) if loss is not None else None
-    family = str(family or (artefact and artefact.manifest["family"]))
+    family = family or _own_family(artefact)
     filming.find_stage_family(family)
     place = Path(out or base / new_run_path(f"render-{family}").name)
     check_place(place)

@@ -12,3 +12,7 @@ class BadInput(Exception):  # no ValueError: tyro would catch that and print it 
         if len(sentence) > MAX_SENTENCE:
             text = f"{text[:MAX_SENTENCE]} …."
         super().__init__(text)
+
+
+class NewerFormat(BadInput):
+    """Say that a file is whole, but only a newer release can read it: nothing to skip or to write over."""

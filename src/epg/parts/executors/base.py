@@ -51,8 +51,11 @@ class Cluster:
     """CPUs per worker, each single-threaded: 2 where Ray counts two hyper-threads of a core as two CPUs."""
 
     def __post_init__(self) -> None:
-        require(math.isfinite(self.cpus) and self.cpus > 0, f"cpus per worker must be above zero, not {self.cpus}.")
-        # Ray itself counts in ten-thousandths, and whole CPUs above one.
+        # Ray itself takes whole CPUs above one, and ten-thousandths below; beneath a hundredth, typing errors begin.
+        require(
+            math.isfinite(self.cpus) and self.cpus >= 0.01,
+            f"cpus per worker must be at least 0.01, not {self.cpus}.",
+        )
         require(
             self.cpus < 1 or self.cpus == int(self.cpus),
             f"cpus per worker must be whole, or a fraction below one, not {self.cpus}.",
@@ -86,6 +89,6 @@ class Work:
 
 
 def explain(error: BaseException) -> str:
-    """Return an error as one bounded line: its type and what it says."""
-    text = " ".join(str(error).split())
+    """Return an error as one bounded line without a full stop: its type and what it says."""
+    text = " ".join(str(error).split()).rstrip(".")
     return f"{type(error).__name__}: {text}"[:1000] if text else type(error).__name__

@@ -22,7 +22,9 @@ import warnings
 from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 # Ray reads these when imported: nothing is reported to anybody, no warning about GPUs that are not there, and what
@@ -103,12 +105,17 @@ class RayExecutor(Pool):
         self._free: deque[_Worker] = deque()
         self._events: queue.SimpleQueue[tuple[_Worker, Future[bytes]]] = queue.SimpleQueue()
         self._seconds: deque[float] = deque(maxlen=REMEMBERED_SECONDS)
+        """What requests took workers that had answered before."""
+        self._first_seconds: deque[float] = deque(maxlen=REMEMBERED_SECONDS)
+        """What their first request took workers, compilation included."""
         self._losses: dict[str, tuple[int | None, float]] = {}
         """Which request each node last lost a worker over, and when."""
         self._stillborn = 0
         """Workers that died before they had started, since the last that had not."""
         self._checked = 0.0
         """When stragglers were last looked for."""
+        self._home = ""
+        """The node that this process is attached to."""
 
     @property
     def nodes(self) -> list[str]:
@@ -117,6 +124,7 @@ class RayExecutor(Pool):
 
     def _start(self) -> None:
         self._session.open()
+        self._home = ray.get_runtime_context().get_node_id()
         self._stillborn = 0
         room = self._count or _room(self._cluster.cpus)
         require(room > 0 or self._tickets > 0, f"no node of this Ray has {self._cluster.cpus:g} CPUs to give.")
@@ -126,10 +134,17 @@ class RayExecutor(Pool):
         while len(self._workers) < room:
             self._spawn()
 
-    def _spawn(self) -> None:
-        remote: Any = ray.remote(num_cpus=self._cluster.cpus, max_restarts=0, max_task_retries=0)(ShardActor)
+    @cached_property
+    def _actor_class(self) -> Any:
+        """What actors are made of; once, as Ray sends every such class to its head and to all workers."""
         variables = {name: value for name, value in worker_environment().items() if name.startswith(_SENT)}
-        actor = remote.options(runtime_env={"env_vars": variables}).remote(self._work.build, self._work.config)
+        decorate = ray.remote(
+            num_cpus=self._cluster.cpus, max_restarts=0, max_task_retries=0, runtime_env={"env_vars": variables}
+        )
+        return decorate(ShardActor)
+
+    def _spawn(self) -> None:
+        actor = self._actor_class.remote(self._work.build, self._work.config)
         worker = _Worker(actor)
         self._workers.add(worker)
         self._await(worker, actor.node.remote())
@@ -152,9 +167,10 @@ class RayExecutor(Pool):
 
     def _look_after_the_slow(self, batch: Batch) -> None:
         """Give the requests of stragglers to free workers too: whoever ends first, the result is the same."""
-        if not self._seconds:
+        usual = self._seconds or self._first_seconds  # in a first epoch, perhaps nobody answers twice
+        if not usual:
             return
-        median, now = statistics.median(self._seconds), time.monotonic()
+        median, now = statistics.median(usual), time.monotonic()
         straggling = max(2 * TICK_SECONDS, STRAGGLER_FACTOR * median)
         for worker in sorted(self._workers, key=lambda it: it.began):
             if worker.ticket is None:
@@ -183,8 +199,8 @@ class RayExecutor(Pool):
             self._take(worker, wire.decode(future.result()), batch)
 
     def _take(self, worker: _Worker, message: wire.Message, batch: Batch) -> None:
-        if worker.warm:
-            self._seconds.append(time.monotonic() - worker.began)
+        seconds = self._seconds if worker.warm else self._first_seconds
+        seconds.append(time.monotonic() - worker.began)
         worker.ticket, worker.warm = None, True
         self._free.append(worker)
         if message.kind == wire.FAILED:
@@ -195,10 +211,16 @@ class RayExecutor(Pool):
         """Go on without a worker: its request goes back to the front, and another is started in its place."""
         self._discard(worker)
         self._write_log(f"lost a worker on node {worker.node}: {error}")
+        living = {node["NodeID"] for node in _living_nodes()}
+        if self._home not in living:
+            # Ray then ends whatever this process has begun, on every node, and begins nothing more for it.
+            raise ExecutorFailed(
+                f"the Ray node of this process is gone: resume the run on a living one ({self._see_log()})."
+            )
         if worker.node is None:
             self._bury_stillborn(error)
             return
-        node_is_alive = worker.node in {node["NodeID"] for node in _living_nodes()}
+        node_is_alive = worker.node in living
         guilty = node_is_alive and not self._is_node_failing(worker, batch)
         self._give_back(batch, worker.ticket, self._see_log(), guilty)
         room = self._count or _room(self._cluster.cpus)
@@ -263,12 +285,19 @@ class _Session:
                 "this program is connected to a Ray already: leave out the address to use it.",
             )
             return
-        if threading.current_thread() is threading.main_thread():
-            self._on_terminate = signal.getsignal(signal.SIGTERM)  # Ray will put in its own
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        if in_main_thread:
+            self._on_terminate = signal.getsignal(signal.SIGTERM)
         self._connected = True  # even if interrupted amid it
         if self._cluster.address is not None:
             _connect(self._cluster.address)
-            return
+        else:
+            self._start_own()
+        if in_main_thread:  # Ray put in its own handlers, whose end is a stack trace of C++
+            usual = self._on_terminate in (None, signal.SIG_DFL)
+            signal.signal(signal.SIGTERM, _terminate if usual else self._on_terminate)
+
+    def _start_own(self) -> None:
         # On the same terms as local processes, which are not niced either.
         os.environ.setdefault("RAY_worker_niceness", "0")
         with warnings.catch_warnings():
@@ -285,13 +314,32 @@ class _Session:
                 signal.signal(signal.SIGTERM, self._on_terminate)
 
 
+def _terminate(number: int, frame: FrameType | None) -> None:
+    """Take SIGTERM for a Ctrl-C, which saves and ends what runs; where that one is ignored, end alike."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        sys.exit(128 + number)
+    signal.raise_signal(signal.SIGINT)
+
+
 def _connect(address: str, **options: Any) -> None:
     """Connect to a Ray, or start a `local` one, quietly."""
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
     except (RayError, OSError, ValueError, RuntimeError) as error:
-        what = "a Ray of this run's own cannot be started" if address == "local" else f"no Ray answers at {address}"
-        raise BadInput(f"{what}: {explain(error)}.") from error
+        raise BadInput(_why_not(address, error)) from error
+
+
+def _why_not(address: str, error: Exception) -> str:
+    if address == "local":
+        return f"a Ray of this run's own cannot be started: {explain(error)}."
+    if not isinstance(error, ConnectionError):
+        return f"no Ray answers at {address}: {explain(error)}."
+    if address == "auto":
+        return "no Ray runs on this machine: start one with `ray start`, or leave out the address."
+    # All that Ray says of either is that it failed to connect.
+    return (
+        f"no Ray answers at {address}, or this machine is not its node: `ray start --address={address}` makes it one."
+    )
 
 
 def _room(cpus: float) -> int:
@@ -319,8 +367,10 @@ def check_address(address: str, patience: float = 30.0) -> None:
         except OSError as error:
             raise BadInput(f"no Ray answers at {address}: {error.strerror or error}.") from error
     command = [sys.executable, "-P", "-m", __name__, address]
+    # So long Ray looks for a node of the cluster on this machine: more than patience, if not told.
+    environment = worker_environment() | {"RAY_gcs_server_request_timeout_seconds": "10"}
     try:
-        tried = subprocess.run(command, capture_output=True, text=True, timeout=patience, env=worker_environment())
+        tried = subprocess.run(command, capture_output=True, text=True, timeout=patience, env=environment)
     except subprocess.TimeoutExpired:
         raise BadInput(f"no Ray answers at {address}: what listens there is something else.") from None
     require(

@@ -90,7 +90,9 @@ class Evolve:
         except KeyboardInterrupt:
             again = ["epg", "evolve", self.family, "--run", str(run.path), "--resume"]
             again += ["--executor", self.executor] if self.executor != "local" else []
+            again += ["--processes", str(self.processes)] if self.processes is not None else []
             again += ["--address", self.address] if self.address is not None else []
+            again += ["--cpus", f"{self.cpus:g}"] if self.cpus != 1 else []
             console().print(
                 f"\nepg: stopped; every finished epoch is saved. Go on with: {shlex.join(again)}",
                 markup=False,
