@@ -1,6 +1,7 @@
 """Search PPO's settings for a family on training tasks, and append what was tried to docs/ppo_search.jsonl.
 
     .venv/bin/python tools/tune_ppo.py point-goal            the search behind presets.TUNED_PPO
+    .venv/bin/python tools/tune_ppo.py random-hopper --steps 8192 --tasks 32
     .venv/bin/python tools/tune_ppo.py point-goal --quick    two settings, for CI
 
 Held-out tasks are never touched: all lifetimes are of Split.TRAIN.
@@ -21,6 +22,7 @@ import numpy as np  # noqa: E402
 from epg.lifetime.learner import hand_made  # noqa: E402
 from epg.methods.evaluation import ranked_worst, record  # noqa: E402
 from epg.parts.families import load_family  # noqa: E402
+from epg.parts.families.base import HostFamily  # noqa: E402
 from epg.people import presets  # noqa: E402
 from epg.words.keys import Split  # noqa: E402
 
@@ -30,10 +32,16 @@ GRID = {
     "learning_rate": (1e-3, 3e-3),
     "entropy_weight": (0.0, 0.01),
 }
+PHYSICAL = {
+    "steps_per_update": (256, 512),
+    "passes": (10,),
+    "learning_rate": (1e-3, 3e-3),
+    "learning_rate_end": (None, 0.0),
+}
 QUICK = {"steps_per_update": (64,), "passes": (4,), "learning_rate": (1e-3, 3e-3), "entropy_weight": (0.0,)}
 
 
-def search(family: str, grid: dict[str, tuple], tasks: int, log_stds: tuple[float, ...]) -> list[dict]:
+def search(family: str, grid: dict, tasks: int, log_stds: tuple[float, ...], steps: int | None) -> list[dict]:
     """Return every setting with the mean return and its standard error over training tasks, best first."""
     tried, base, tuned = [], presets.preset(family, "laptop"), dict(presets.TUNED_PPO)
     for values in itertools.product(*grid.values()):
@@ -41,7 +49,7 @@ def search(family: str, grid: dict[str, tuple], tasks: int, log_stds: tuple[floa
         presets.TUNED_PPO[family] = opponent
         for log_std in log_stds or (base.policy.log_std,):
             settings = replace(base, policy=replace(base.policy, log_std=log_std))
-            settings = presets.opponent(settings, family)
+            settings = presets.opponent(settings, family, steps)
             learner = hand_made("ppo", settings, load_family(family).spaces)
             phi = np.zeros(0, np.float32)
             result = record(settings, learner, family, tasks, 1, phi, ("ppo", "PPO"), Split.TRAIN)
@@ -69,10 +77,13 @@ def main() -> None:
     parser.add_argument("family")
     parser.add_argument("--tasks", type=int, default=64)
     parser.add_argument("--log-std", type=float, nargs="*", default=())
+    parser.add_argument("--steps", type=int, help="of a lifetime; by default those of the laptop preset")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--record", type=Path, default=Path("docs/ppo_search.jsonl"))
     arguments = parser.parse_args()
-    found = search(arguments.family, QUICK if arguments.quick else GRID, arguments.tasks, arguments.log_std)
+    host = isinstance(load_family(arguments.family), HostFamily)
+    grid = QUICK if arguments.quick else PHYSICAL if host else GRID
+    found = search(arguments.family, grid, arguments.tasks, arguments.log_std, arguments.steps)
     with arguments.record.open("a") as file:
         file.writelines(json.dumps(one) + "\n" for one in found)
     print("best:", json.dumps(found[0]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from epg.words.settings import (
     EvolutionSettings,
@@ -29,24 +29,27 @@ SEES_REWARD = ("point-goal", "directional-hopper", "directional-half-cheetah", "
 """Families whose task cannot be found out without the reward."""
 
 
-def _physical(family: str, lifetime: LifetimeSettings, log_std: float = 0.0) -> Settings:
-    """Return where the recipes of MuJoCo families start from (DESIGN's prototype)."""
-    sees = family in SEES_REWARD
-    return Settings(
-        family=family,
-        policy=PolicySettings(log_std=log_std),
-        loss=LossSettings(
-            window=512,
-            hidden=32 if family == "goal-ant" else 16,
-            reward=sees,
-            products=sees,
-            init_temporal="correlation" if sees else "plain",
-        ),
-        lifetime=replace(lifetime, scoring_episodes=2),
-        evolution=EvolutionSettings(
-            epochs=100, lifetimes=128, step_size=0.02, step_size_end=0.005, step_size_epochs=100, horizon=500
-        ),
-    )
+PACE: dict[str, Any] = {"learning_rate": 0.01, "learning_rate_end": 0.0}
+"""Large first steps that fall to none: what lets a policy follow a loss within a thousand steps."""
+
+MANY = EvolutionSettings(
+    epochs=140,
+    noise_vectors=128,
+    lifetimes=128,
+    paired_tasks=True,
+    sigma_end=0.025,
+    step_size=0.02,
+    step_size_end=0.005,
+    step_size_epochs=120,
+    shard=64,
+)
+"""Many losses, each pair of them with tasks of its own: the most signal per lifetime."""
+
+BOTH_WAYS = replace(MANY, epochs=150, step_size_epochs=150, sigma_end=None, noise_vectors=64)
+"""The same with two tasks for each pair, one in each direction."""
+
+DIRECTED: dict[str, Any] = {"window": 256, "reward": True, "products": True, "init_temporal": "correlation"}
+"""Loss of a family that hides a direction: it is found by the reward's correlation with what is seen."""
 
 
 LAPTOP: dict[str, Settings] = {
@@ -67,15 +70,54 @@ LAPTOP: dict[str, Settings] = {
             epochs=100, lifetimes=128, step_size=0.02, step_size_end=0.005, step_size_epochs=100, momentum=0.9
         ),
     ),
-    "random-hopper": _physical("random-hopper", LifetimeSettings(steps_per_update=64, updates=64)),
-    "random-walker": _physical("random-walker", LifetimeSettings(steps_per_update=128, updates=64)),
-    "random-reacher": _physical("random-reacher", LifetimeSettings(steps_per_update=128, updates=64), log_std=-1.0),
-    "directional-hopper": _physical("directional-hopper", LifetimeSettings(steps_per_update=64, updates=64)),
-    "directional-half-cheetah": _physical(
-        "directional-half-cheetah", LifetimeSettings(steps_per_update=32, updates=96), log_std=-1.0
+    "random-hopper": Settings(
+        family="random-hopper",
+        loss=LossSettings(window=512),
+        lifetime=LifetimeSettings(64, updates=16, scoring_episodes=4, **PACE),
+        evolution=replace(MANY, horizon=500),
     ),
-    "goal-ant": _physical("goal-ant", LifetimeSettings(steps_per_update=32, updates=128), log_std=-1.0),
-    "fetch-reach": _physical("fetch-reach", LifetimeSettings(steps_per_update=32, updates=64), log_std=-1.0),
+    "random-walker": Settings(
+        family="random-walker",
+        loss=LossSettings(window=512),
+        lifetime=LifetimeSettings(64, updates=16, scoring_episodes=4, **PACE),
+        evolution=replace(MANY, horizon=500),
+    ),
+    "random-reacher": Settings(
+        family="random-reacher",
+        policy=PolicySettings(log_std=-1.0),
+        loss=LossSettings(window=128, pairs=True),
+        lifetime=LifetimeSettings(128, updates=32, passes=8, scoring_episodes=8, **PACE),
+        evolution=replace(
+            MANY, epochs=150, step_size_epochs=150, sigma_end=None, noise_vectors=64, lifetimes=64, shard=32
+        ),
+    ),
+    "directional-hopper": Settings(
+        family="directional-hopper",
+        loss=LossSettings(init_switch=5, **DIRECTED),
+        lifetime=LifetimeSettings(64, updates=24, scoring_episodes=2, **PACE),
+        evolution=replace(BOTH_WAYS, horizon=500),
+    ),
+    "directional-half-cheetah": Settings(
+        family="directional-half-cheetah",
+        policy=PolicySettings(log_std=-1.0),
+        loss=LossSettings(init_switch=8, hidden=32, **DIRECTED),
+        lifetime=LifetimeSettings(64, updates=24, scoring_episodes=2, **PACE),
+        evolution=BOTH_WAYS,
+    ),
+    "goal-ant": Settings(
+        family="goal-ant",
+        policy=PolicySettings(log_std=-1.0),
+        loss=LossSettings(hidden=32, channels=32, **DIRECTED),
+        lifetime=LifetimeSettings(64, updates=32, scoring_episodes=2, **PACE),
+        evolution=replace(BOTH_WAYS, noise_vectors=32),
+    ),
+    "fetch-reach": Settings(
+        family="fetch-reach",
+        policy=PolicySettings(log_std=-1.0),
+        loss=LossSettings(window=128),
+        lifetime=LifetimeSettings(64, updates=16, scoring_episodes=8, **PACE),
+        evolution=MANY,
+    ),
 }
 """Recipes per family; docs/lab.md tells which of them beat PPO on held-out tasks, and how they came about."""
 
@@ -157,6 +199,7 @@ class Opponent:
     passes: int = 10
     minibatch: int = 32
     learning_rate: float = 1e-3
+    learning_rate_end: float | None = None
     entropy_weight: float = 0.0
 
 
@@ -179,6 +222,7 @@ def opponent(settings: Settings, family: str, steps: int | None = None) -> Setti
         minibatch=math.gcd(tuned.minibatch, size),
         passes=tuned.passes,
         learning_rate=tuned.learning_rate,
+        learning_rate_end=tuned.learning_rate_end,
         scoring_episodes=settings.lifetime.scoring_episodes,
     )
     return Settings(
