@@ -159,6 +159,25 @@ def test_descent_is_adam_by_hand(rng):
     assert (int(after.updates), int(after.nonfinite)) == (1, 0)
 
 
+def test_step_size_falls_linearly_to_its_end(rng):
+    # One gradient step: Adam's first move is the same but for the step size of the update it belongs to.
+    rollout, moves = some_rollout(rng, CONTINUOUS, M), []
+    plan = plan_of(updates=5, passes=1, minibatch=M, learning_rate=1e-2, learning_rate_end=2e-3)
+    control = Control(plan.learner.initial_phi(jax.random.key(1)), ZERO)
+    step = jax.jit(functools.partial(update, plan))
+    for index in range(5):
+        student = start(plan, jax.random.key(0))
+        student = eqx.tree_at(lambda it: it.updates, student, jnp.int32(index))
+        after, _ = step(student, rollout, jnp.ones(2), control, jax.random.key(2))
+        before, now = (jax.flatten_util.ravel_pytree(it.trained.policy)[0] for it in (student, after))
+        moves.append(float(jnp.abs(now - before).max()))
+    np.testing.assert_allclose(moves, [1e-2, 8e-3, 6e-3, 4e-3, 2e-3], rtol=1e-3)
+    steady = plan_of(updates=5, passes=1, minibatch=M, learning_rate=1e-2)
+    first = one_update(replace(plan, lifetime=replace(plan.lifetime, learning_rate_end=1e-2)), rollout)[1]
+    for a, b in zip(*(jax.tree.leaves(it.trained) for it in (first, one_update(steady, rollout)[1])), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
 def test_kl_is_the_closed_form_between_before_and_after(rng):
     # Steps so large that the two directions of the KL differ.
     plan, rollout = plan_of(learning_rate=0.2), some_rollout(rng, CONTINUOUS, M)
