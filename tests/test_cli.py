@@ -448,6 +448,25 @@ def test_compare_prints_the_interval_of_the_paired_difference(evolved: Evolved, 
     assert_drawn(Path("out"), "learning_curves")
 
 
+def test_compare_gives_ppo_other_steps(evolved: Evolved) -> None:
+    arguments = ("compare", "point-goal", "--loss", evolved.path, "--tasks", 2, "--ppo-steps", 256, "--run", "out")
+    done = call(*arguments, "--json")
+    assert done.code == 0
+    assert [it["steps"] for it in done.json["methods"].values()] == [128, 256]
+    assert "with 256 steps instead of 128" in Path("out/report.html").read_text()
+    assert_drawn(Path("out"), "learning_curves")
+
+
+def test_evolve_starts_from_a_loss(evolved: Evolved) -> None:
+    done = call("evolve", "point-goal", "--preset", "smoke", "--start", evolved.path, "--run", "out", "--json")
+    assert done.code == 0
+    assert done.json["env_steps"] == 2 * evolved.done.json["env_steps"]
+    assert done.json["loss_sha256"] != evolved.done.json["loss_sha256"]
+    refused = call("evolve", "point-goal", "--run", "out", "--resume", "--start", evolved.path)
+    assert refused.code == 2
+    assert "drop start" in refused.err
+
+
 def test_baseline_trains_by_hand() -> None:
     done = call("baseline", "reinforce", "point-goal", "--tasks", 2, "--updates", 4, "--run", "out", "--json")
     assert done.code == 0

@@ -89,6 +89,9 @@ def test_the_opponent_takes_exactly_as_many_steps(updates: int, size: int):
     theirs = opponent(settings, "point-goal")
     assert theirs.lifetime.steps == settings.lifetime.steps
     assert theirs.lifetime.steps_per_update == size
+    assert opponent(settings, "point-goal", steps=4096).lifetime.steps == 4096  # unless told otherwise
+    with pytest.raises(BadInput, match="PPO's steps must be above zero"):
+        opponent(settings, "point-goal", steps=-1)
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in SHIPPED.iterdir()))

@@ -86,10 +86,8 @@ LAPTOP: dict[str, Settings] = {
         family="random-reacher",
         policy=PolicySettings(log_std=-1.0),
         loss=LossSettings(window=128, pairs=True),
-        lifetime=LifetimeSettings(128, updates=32, passes=8, scoring_episodes=8, **PACE),
-        evolution=replace(
-            MANY, epochs=150, step_size_epochs=150, sigma_end=None, noise_vectors=64, lifetimes=64, shard=32
-        ),
+        lifetime=LifetimeSettings(128, updates=16, passes=8, scoring_episodes=8, **PACE),
+        evolution=replace(MANY, epochs=40, step_size_epochs=40),
     ),
     "directional-hopper": Settings(
         family="directional-hopper",
@@ -203,18 +201,27 @@ class Opponent:
     entropy_weight: float = 0.0
 
 
-TUNED_PPO: dict[str, Opponent] = {
-    "point-goal": Opponent(steps_per_update=128, passes=10, learning_rate=6e-3),
-    "point-reach": Opponent(steps_per_update=128, passes=20, learning_rate=5e-4),
-    "random-hopper": Opponent(steps_per_update=256, passes=10, learning_rate=1e-3),
+TUNED_PPO: dict[str, dict[int, Opponent]] = {
+    "point-goal": {2048: Opponent(steps_per_update=128, passes=10, learning_rate=6e-3)},
+    "point-reach": {1024: Opponent(steps_per_update=128, passes=20, learning_rate=5e-4)},
+    "random-hopper": {8192: Opponent(steps_per_update=256, learning_rate_end=0.0)},
+    "random-reacher": {8192: Opponent(steps_per_update=512)},
+    "directional-half-cheetah": {8192: Opponent(steps_per_update=256)},
 }
-"""The best of a search on training tasks, per family (tools/tune_ppo.py, docs/lab.md); random-hopper's was short."""
+"""Family -> steps of a lifetime -> the best of a search on training tasks (tools/tune_ppo.py, docs/lab.md)."""
 
 
-def opponent(settings: Settings, family: str, steps: int | None = None) -> Settings:
-    """Return PPO's settings from the same initial policies, for a lifetime of exactly as many steps unless told."""
+def tuned_ppo(family: str, steps: int) -> Opponent:
+    """Return PPO as it was tuned for a family, at the length of lifetime that is nearest in proportion."""
+    found = TUNED_PPO.get(family, {steps: Opponent()})
+    return found[min(found, key=lambda length: abs(math.log(length / steps)))]
+
+
+def opponent(settings: Settings, family: str, steps: int | None = None, how: Opponent | None = None) -> Settings:
+    """Return PPO's settings from the same initial policies: tuned, and for as many steps, unless told otherwise."""
     require(steps is None or steps > 0, f"PPO's steps must be above zero, not {steps}.")
-    tuned, steps = TUNED_PPO.get(family, Opponent()), steps or settings.lifetime.steps
+    steps = steps or settings.lifetime.steps
+    tuned = how or tuned_ppo(family, steps)
     size = math.gcd(tuned.steps_per_update, steps)
     lifetime = LifetimeSettings(
         steps_per_update=size,
