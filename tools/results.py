@@ -95,10 +95,11 @@ def section(family: str, result: dict) -> list[str]:
     finals = {name: np.array(values) for name, values in result["finals"].items()}
     seeds, steps = list(result["spent"]), result["steps"]
     mean = np.mean([finals[name] for name in seeds], axis=0)
+    several = [(f"evolution {name}", steps["loss"], finals[name]) for name in seeds]
+    several += [(f"mean of the {len(seeds)} evolutions", steps["loss"], mean)]
     rows = [
         ("**shipped loss**", steps["loss"], finals["shipped"]),
-        *((f"evolution {name}", steps["loss"], finals[name]) for name in seeds),
-        (f"mean of the {len(seeds)} evolutions", steps["loss"], mean),
+        *(several if len(seeds) > 1 else []),
         ("PPO", steps["ppo"], finals["ppo"]),
         ("PPO, more steps", steps["ppo_long"], finals["ppo_long"]),
     ]

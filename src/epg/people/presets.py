@@ -204,9 +204,15 @@ class Opponent:
 TUNED_PPO: dict[str, dict[int, Opponent]] = {
     "point-goal": {2048: Opponent(steps_per_update=128, passes=10, learning_rate=6e-3)},
     "point-reach": {1024: Opponent(steps_per_update=128, passes=20, learning_rate=5e-4)},
-    "random-hopper": {8192: Opponent(steps_per_update=256, learning_rate_end=0.0)},
+    "random-hopper": {
+        1024: Opponent(steps_per_update=128, learning_rate=3e-3),
+        8192: Opponent(steps_per_update=256, learning_rate_end=0.0),
+    },
     "random-reacher": {8192: Opponent(steps_per_update=512)},
-    "directional-half-cheetah": {8192: Opponent(steps_per_update=256)},
+    "directional-half-cheetah": {
+        1536: Opponent(steps_per_update=128, learning_rate=3e-3, learning_rate_end=0.0),
+        8192: Opponent(steps_per_update=256),
+    },
 }
 """Family -> steps of a lifetime -> the best of a search on training tasks (tools/tune_ppo.py, docs/lab.md)."""
 
