@@ -208,7 +208,10 @@ TUNED_PPO: dict[str, dict[int, Opponent]] = {
         1024: Opponent(steps_per_update=128, learning_rate=3e-3),
         8192: Opponent(steps_per_update=256, learning_rate_end=0.0),
     },
-    "random-reacher": {8192: Opponent(steps_per_update=512)},
+    "random-reacher": {
+        2048: Opponent(steps_per_update=256, learning_rate=3e-3, learning_rate_end=0.0),
+        8192: Opponent(steps_per_update=512),
+    },
     "directional-half-cheetah": {
         1536: Opponent(steps_per_update=128, learning_rate=3e-3, learning_rate_end=0.0),
         8192: Opponent(steps_per_update=256),
