@@ -133,6 +133,10 @@ def section(family: str, result: dict) -> list[str]:
         f"![{family}: learning curves of the shipped loss and PPO](images/{family}.png)",
         f"![{family}: fitness over epochs](images/{family}-fitness.png)",
         "",
+        f"Held-out task 0, the policy at stages of its lifetime (`epg render {family} --out strip`):",
+        "",
+        f"![{family}: film strip of a lifetime](images/strip-{family}.png)",
+        "",
     ]
 
 
