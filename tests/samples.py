@@ -8,7 +8,15 @@ import scipy.stats
 from epg.parts.normaliser import init_normaliser
 from epg.parts.window import empty_window, learn_statistics, push, view
 from epg.words.records import Experience, Rollout
-from epg.words.settings import LossSettings, Spaces
+from epg.words.settings import (
+    EvolutionSettings,
+    LifetimeSettings,
+    LossSettings,
+    PolicyGradientSettings,
+    PolicySettings,
+    Settings,
+    Spaces,
+)
 
 CONTINUOUS = Spaces(observation=3, action=2, features=2)
 DISCRETE = Spaces(observation=3, action=4, discrete=True, features=2)
@@ -36,6 +44,18 @@ def small_loss(**changes) -> LossSettings:
     """Return a loss that is small but has every part: two convolutions, memory, context, head."""
     sizes = {"window": 24, "memory": 4, "kernels": (5, 3), "strides": (3, 2), "channels": 4, "context": 6, "hidden": 9}
     return LossSettings(**(sizes | changes))
+
+
+def small_settings(family: str, updates: int, evolution: EvolutionSettings, **loss) -> Settings:
+    """Return settings of lifetimes that take seconds, and are long enough for every part of an update to matter."""
+    return Settings(
+        family=family,
+        policy=PolicySettings(hidden=(8,), log_std=-0.5),
+        loss=small_loss(reward=True, progress=True, **loss),
+        lifetime=LifetimeSettings(16, updates=updates, minibatch=8, learning_rate=1e-2, scoring_episodes=2),
+        ppo=PolicyGradientSettings(value_hidden=(8,)),
+        evolution=evolution,
+    )
 
 
 def some_rollout(rng: np.random.Generator, spaces: Spaces, rows: int) -> Rollout:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from outside import Outside, Slowly, outside
-from samples import small_loss
+from samples import small_settings
 
 from epg.lifetime.between import acting
 from epg.lifetime.host import HostDriver, Stage
@@ -25,21 +25,10 @@ from epg.words.keys import Split, Stream, lifetime_key, stream_key
 from epg.words.runtime import COMPILER
 from epg.words.settings import (
     EvolutionSettings,
-    LifetimeSettings,
-    PolicyGradientSettings,
-    PolicySettings,
-    Settings,
     to_dict,
 )
 
-SETTINGS = Settings(
-    family="random-hopper",
-    policy=PolicySettings(hidden=(8,), log_std=-0.5),
-    loss=small_loss(reward=True, progress=True),
-    lifetime=LifetimeSettings(steps_per_update=16, updates=5, minibatch=8, learning_rate=1e-2, scoring_episodes=2),
-    ppo=PolicyGradientSettings(value_hidden=(8,)),
-    evolution=EvolutionSettings(epochs=2, noise_vectors=2, lifetimes=2, shard=2),
-)
+SETTINGS = small_settings("random-hopper", 5, EvolutionSettings(epochs=2, noise_vectors=2, lifetimes=2, shard=2))
 M, UPDATES, ROWS = SETTINGS.lifetime.steps_per_update, SETTINGS.lifetime.updates, 3
 
 

@@ -44,7 +44,7 @@ def learners(spaces):
     return guides | {"learned": learned} | mixes
 
 
-def same_bits(one, other) -> None:
+def assert_same_bits(one, other) -> None:
     """Require equal structure and equal bits, NaN included."""
     assert jax.tree.structure(one) == jax.tree.structure(other)
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
@@ -101,7 +101,7 @@ def test_alpha_one_is_the_guide_bit_for_bit(family, name):
     # Whatever the learned loss: a sound one, one that explodes, one that is not a number.
     phi = learned.initial_phi(jax.random.key(0)) * jnp.array([1.0, 1e30, jnp.nan])[:, None]
     mixed = lifetimes(family, Guided(learned, guide, "blend"))(phi, tasks, epoch, jnp.ones(()))
-    same_bits(mixed, alone)
+    assert_same_bits(mixed, alone)
     assert np.all(alone.kl > 0)
     assert np.isfinite(alone.final_return).all()
 
@@ -132,8 +132,8 @@ def test_alpha_zero_is_the_learned_loss_alone(gradients):
     mixed, mine, hand = gradients
     for mode in ("blend", "add"):
         ours = mixed(mode, 0.0)
-        same_bits((ours.policy, ours.extra[0]), (mine.policy, mine.extra))
-        same_bits(ours.extra[1], jax.tree.map(jnp.zeros_like, hand.extra))
+        assert_same_bits((ours.policy, ours.extra[0]), (mine.policy, mine.extra))
+        assert_same_bits(ours.extra[1], jax.tree.map(jnp.zeros_like, hand.extra))
 
 
 @pytest.mark.parametrize(("mode", "alpha", "weights"), [("blend", 0.3, (0.7, 0.3)), ("add", 0.3, (1.0, 0.3))])

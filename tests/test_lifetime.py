@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from samples import CONTINUOUS, small_loss, some_rollout
+from samples import CONTINUOUS, small_settings, some_rollout
 
 from epg.lifetime.learner import Control, Learned, hand_made
 from epg.lifetime.scan import run_lifetime
@@ -26,20 +26,10 @@ from epg.words.settings import (
     EvolutionSettings,
     GuidanceSettings,
     LifetimeSettings,
-    PolicyGradientSettings,
-    PolicySettings,
-    Settings,
     to_dict,
 )
 
-SETTINGS = Settings(
-    family="point-goal",
-    policy=PolicySettings(hidden=(8,), log_std=-0.5),
-    loss=small_loss(reward=True, progress=True, task_features=True),
-    lifetime=LifetimeSettings(steps_per_update=16, updates=6, minibatch=8, learning_rate=1e-2, scoring_episodes=2),
-    ppo=PolicyGradientSettings(value_hidden=(8,)),
-    evolution=EvolutionSettings(noise_vectors=4, lifetimes=8, shard=4),
-)
+SETTINGS = small_settings("point-goal", 6, EvolutionSettings(noise_vectors=4, lifetimes=8, shard=4), task_features=True)
 ZERO, EPOCH = jnp.zeros(()), jnp.zeros((), jnp.int32)
 M, UPDATES = SETTINGS.lifetime.steps_per_update, SETTINGS.lifetime.updates
 
