@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -22,12 +23,13 @@ import pytest
 from test_executors import alive, numbers, wait_until
 from workloads import Stillborn
 
-from epg.methods.evolution import create_run, evolve_run
+from epg.methods.evolution import Evolved, create_run, evolve_run
 from epg.parts.executors import Cluster, ExecutorFailed, check_executor, make_executor
 from epg.parts.executors import ray as ray_executor
 from epg.parts.executors.ray import RayExecutor, check_address
 from epg.people.presets import preset
 from epg.words.errors import BadInput
+from epg.words.settings import Settings
 
 FAMILY = "point-goal"
 
@@ -197,12 +199,26 @@ def test_a_map_waits_when_every_node_has_left(ray_cluster: Any, tmp_path: Path) 
     assert [float(result["y"]) for result in results] == [3.0, 0.5]
 
 
-def test_two_nodes_give_the_same_loss_as_one_process(ray_cluster: Any, second_node: Any, tmp_path: Path) -> None:
+def long_epochs() -> Settings:
+    """Return epochs of 120 shards: time for a second node to take part, and to leave amid one of them."""
     settings = preset(FAMILY, "smoke")
-    wanted = evolve_run(create_run(settings, tmp_path / "inline"), settings, "inline")
-    evolved = evolve_run(create_run(settings, tmp_path / "ray"), settings, "ray")
-    assert evolved.loss_sha256 == wanted.loss_sha256
-    np.testing.assert_array_equal(evolved.phi, wanted.phi)
+    return replace(settings, evolution=replace(settings.evolution, lifetimes=480, epochs=6))
+
+
+@pytest.fixture(scope="module")
+def inline(tmp_path_factory: pytest.TempPathFactory) -> Evolved:
+    """Evolve in this process: what every cluster is to give."""
+    return evolve_run(create_run(long_epochs(), tmp_path_factory.mktemp("long") / "inline"), long_epochs(), "inline")
+
+
+def test_two_nodes_give_the_same_loss_as_one_process(
+    ray_cluster: Any, second_node: Any, inline: Evolved, tmp_path: Path
+) -> None:
+    evolved = evolve_run(create_run(long_epochs(), tmp_path / "ray"), long_epochs(), "ray")
+    assert evolved.loss_sha256 == inline.loss_sha256
+    np.testing.assert_array_equal(evolved.phi, inline.phi)
+    log = (tmp_path / "ray" / "logs" / "ray.log").read_text()
+    assert len(set(re.findall("a worker on node ([0-9a-f]+) gave its first answer", log))) == 2
 
 
 # The command.
@@ -213,12 +229,8 @@ def epg(*arguments: object) -> list[str]:
 
 
 def test_a_node_killed_amid_an_epoch_changes_no_bit_of_the_loss(
-    ray_cluster: Any, second_node: Any, tmp_path: Path
+    ray_cluster: Any, second_node: Any, inline: Evolved, tmp_path: Path
 ) -> None:
-    """Epochs of 120 shards, so that the node goes amid one of them."""
-    settings = preset(FAMILY, "smoke")
-    settings = replace(settings, evolution=replace(settings.evolution, lifetimes=480, epochs=6))
-    wanted = evolve_run(create_run(settings, tmp_path / "inline"), settings, "inline")
     command = epg("--executor", "ray", "--address", ray_cluster.address, "--run", tmp_path / "ray", "--json")
     command += ["--evolution.lifetimes", "480", "--evolution.epochs", "6"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -227,7 +239,7 @@ def test_a_node_killed_amid_an_epoch_changes_no_bit_of_the_loss(
         ray_cluster.remove_node(second_node, allow_graceful=False)
         out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
-    assert json.loads(out)["loss_sha256"] == wanted.loss_sha256  # one line, and nothing of Ray's
+    assert json.loads(out)["loss_sha256"] == inline.loss_sha256  # one line, and nothing of Ray's
     assert "lost a worker" in (tmp_path / "ray" / "logs" / "ray.log").read_text()
     said = [line for line in err.splitlines() if line and not line.startswith(("loss ", "report ", "use it "))]
     assert [line for line in said if FAMILY not in line] == []  # the bar only

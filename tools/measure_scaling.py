@@ -25,6 +25,7 @@ import numpy as np  # noqa: E402
 
 from epg.methods.evolution import Evolution  # noqa: E402
 from epg.parts.executors import Executor, available_cores, make_executor  # noqa: E402
+from epg.parts.statistics import bootstrap  # noqa: E402
 from epg.people.presets import preset  # noqa: E402
 from epg.words.settings import Settings, to_dict  # noqa: E402
 
@@ -32,6 +33,8 @@ DOCS = Path(__file__).parents[1] / "docs"
 PAPER_LIFETIMES, PAPER_STEPS = 256, 128 * 64
 SECONDS_PER_STEP = 60e-6
 """Of a random-hopper lifetime on one core, shards of 64: 48-66 us were measured before this project began."""
+TURNS = 30
+"""Epochs of each executor: enough for an interval where single epochs differ by a fifth."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ def per_shard(executor: Executor, lifetimes: int, dimension: int, count: int) ->
 def sized(quick: bool) -> Settings:
     """Return point-goal with epochs of at least five seconds on two cores."""
     settings = preset("point-goal", "smoke" if quick else "laptop")
-    return replace(settings, evolution=replace(settings.evolution, lifetimes=8 if quick else 1024))
+    return replace(settings, evolution=replace(settings.evolution, lifetimes=8 if quick else 512))
 
 
 def measure(quick: bool) -> Measured:
@@ -85,7 +88,7 @@ def measure(quick: bool) -> Measured:
     work = ("epg.methods.shards:build", to_dict(settings), processes)
     with make_executor("local", *work) as local, make_executor("ray", *work) as ray:
         pair, results = {"local": local, "ray": ray}, []
-        for turn in range(2 if quick else 8):
+        for turn in range(3 if quick else TURNS + 1):
             for name in sorted(pair, reverse=turn % 2 == 1):
                 began = time.perf_counter()
                 results = pair[name].map(requests)
@@ -123,7 +126,7 @@ def predict(measured: Measured, workers: int, lifetimes: int) -> tuple[int, floa
 def page(measured: Measured) -> str:
     """Write docs/scaling.md from what was measured."""
     local, ray = measured.epochs["local"], measured.epochs["ray"]
-    ratios = [r / it for r, it in zip(ray, local, strict=True)]
+    ratio = bootstrap([r / it for r, it in zip(ray, local, strict=True)])
     rows = [
         f"| {name} | {lifetimes} | {1e3 * cost[f'driver_{lifetimes}']:.2f} | {1e3 * cost[f'wall_{lifetimes}']:.2f} |"
         for name, cost in measured.overhead.items()
@@ -142,10 +145,8 @@ def page(measured: Measured) -> str:
         overhead="\n".join(rows),
         local=statistics.median(local),
         ray=statistics.median(ray),
-        ratio=statistics.median(ratios),
-        lowest=min(ratios),
-        highest=max(ratios),
-        turns=len(ratios),
+        ratio=ratio,
+        turns=len(local),
         serial=1e3 * measured.serial,
         microseconds=1e6 * SECONDS_PER_STEP,
         predictions="\n".join(predictions),

@@ -199,6 +199,8 @@ class RayExecutor(Pool):
             self._take(worker, wire.decode(future.result()), batch)
 
     def _take(self, worker: _Worker, message: wire.Message, batch: Batch) -> None:
+        if not worker.warm:
+            self._write_log(f"a worker on node {worker.node} gave its first answer")
         seconds = self._seconds if worker.warm else self._first_seconds
         seconds.append(time.monotonic() - worker.began)
         worker.ticket, worker.warm = None, True
