@@ -22,7 +22,7 @@ from epg.parts.files import encode_tensors
 from epg.parts.store import Run, load_loss, save_loss
 from epg.people.presets import preset
 from epg.words.errors import BadInput
-from epg.words.settings import require
+from epg.words.settings import Settings, require, to_dict
 
 MUTANTS = 5_000  # of losses, and as many of checkpoints
 ALLOWANCE = 2**20  # beside twice the file: what Python and small JSON take; files.JSON_ALLOWANCE is part of it
@@ -183,3 +183,14 @@ def test_a_module_that_a_manifest_names_is_not_imported_unasked(
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(BadInput, match=r"name it as --family to say that its code may run here\.$"):
         verb(tmp_path / "loss")
+
+
+def test_a_module_that_a_run_names_is_not_imported_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = {"format": 1, "kind": "evolve", "settings": to_dict(Settings(family="named_by_a_run:family"))}
+    Run.create(tmp_path / "run", config)
+    (tmp_path / "named_by_a_run.py").write_text("raise SystemExit('it was imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(BadInput, match=r"name it as the family to say that its code may run here\.$"):
+        epg.evolve(run=tmp_path / "run", resume=True)
+    with pytest.raises(SystemExit, match="it was imported"):
+        epg.evolve("named_by_a_run:family", run=tmp_path / "run", resume=True)

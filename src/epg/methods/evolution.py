@@ -21,6 +21,7 @@ from epg.lifetime.learner import Learned
 from epg.methods.shards import find_family
 from epg.parts.artefact import LossArtefact
 from epg.parts.executors import Cluster, check_executor, make_executor
+from epg.parts.families import is_registered
 from epg.parts.files import plain, write_json
 from epg.parts.interrupts import uninterrupted
 from epg.parts.metrics import MetricsWriter, read_metrics
@@ -137,11 +138,18 @@ def _started(settings: Settings, start: LossArtefact) -> Evolution:
     return evolution
 
 
-def open_run(path: Path) -> tuple[Run, Settings]:
-    """Open a run to resume it, refusing one whose family has changed since."""
+def open_run(path: Path, named: str | None = None) -> tuple[Run, Settings]:
+    """Open a run to resume it, refusing one whose family has changed since.
+
+    A family of the user's own is code: it is imported only if the user has `named` it, not because a file does.
+    """
     run = Run.open(path)
     require(run.config.get("kind") == "evolve", f"{path} is not an evolution: nothing to resume.")
     settings = from_dict(Settings, run.config.get("settings"), f"{path / 'config.json'}: settings")
+    require(
+        is_registered(settings.family) or settings.family == named,
+        f"{path} evolves a loss for {settings.family!r}: name it as the family to say that its code may run here.",
+    )
     check_settings(settings)
     version = find_family(settings.family).version
     require(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from epg import __version__
 from epg.parts.artefact import LossArtefact
 from epg.parts.executors import Cluster, check_executor
-from epg.parts.families import REGISTRY
+from epg.parts.families import is_registered
 from epg.parts.files import encode_tensors, write_atomic, write_json
 from epg.parts.store import Run, check_vacant
 from epg.people.losses import load_loss
@@ -63,7 +63,7 @@ def prepare(
         return evolution.create_run(settings, path, begin), settings
     require(start is None, "a run that is resumed has started: drop start.")
     require(run is not None, "resume needs run: the directory of the run to go on with.")
-    opened, begun = evolution.open_run(Path(str(run)))
+    opened, begun = evolution.open_run(Path(str(run)), settings.family if settings else None)
     return evolution.extend(opened, begun, settings) if settings else (opened, begun)
 
 
@@ -170,7 +170,9 @@ def _own_family(loss: LossArtefact | None) -> str:
     """Return the family that a loss names: module:attribute would import code, and a manifest has no say in that."""
     assert loss is not None
     family: str = loss.manifest["family"]
-    require(family in REGISTRY, f"the loss is for {family!r}: name it as --family to say that its code may run here.")
+    require(
+        is_registered(family), f"the loss is for {family!r}: name it as --family to say that its code may run here."
+    )
     return family
 
 

@@ -28,6 +28,11 @@ REFERENCE = "@reference"
 """Ending of a MuJoCo family's name that asks for the stock integrator and time step."""
 
 
+def is_registered(name: str) -> bool:
+    """Tell whether a family comes with this package; any other is code of somebody's own."""
+    return name.removesuffix(REFERENCE) in REGISTRY
+
+
 def load_family(name: str) -> Any:
     """Return the family of this name, or the object at `module:attribute`; `NAME@reference` has stock physics."""
     if name.endswith(REFERENCE):
