@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 from tyro.conf import Positional, arg
 
 from epg.parts.families import REGISTRY
@@ -150,6 +150,9 @@ class Tasks:
             print_json([{"name": it.name, "version": it.version, "horizon": it.horizon} for it in families])
 
 
+CAPTION = "In brackets: the family, where a loss is not named after it. Fitness: mean of the last epochs."
+
+
 @dataclass(frozen=True)
 class Losses:
     """List the losses that can be used: shipped ones and those of your runs."""
@@ -164,16 +167,17 @@ class Losses:
         from epg.people.losses import list_losses
 
         found = list(list_losses(self.runs))
-        listing = Table("loss", "family", "sees reward", "epochs", "env steps", "last fitness", "licence")
+        listing = Table(
+            Column("loss", overflow="fold"), "reward", "epochs", "env steps", "fitness", "licence", caption=CAPTION
+        )
         for it in found:
             manifest = it.artefact.manifest
             curve = [value for value in manifest["curve"] if value is not None] or [float("nan")]
             listing.add_row(
-                it.name,
-                manifest["family"],
-                "yes" if it.settings.loss.reward else "no",
+                it.name if it.name == manifest["family"] else f"{it.name} ({manifest['family']})",
+                "seen" if it.settings.loss.reward else "not seen",
                 str(manifest["epochs"]),
-                f"{manifest['env_steps']:,}",
+                f"{manifest['env_steps'] / 1e6:.1f} M",
                 f"{sum(curve[-10:]) / len(curve[-10:]):.1f}",
                 manifest["licence"],
             )
