@@ -2,6 +2,7 @@
 
 .venv/bin/python tools/performance.py                     all families, about 40 minutes on 2 cores
 .venv/bin/python tools/performance.py random-hopper       these only; the others keep their numbers
+.venv/bin/python tools/performance.py --updates 32        in shorter lifetimes: 2 to 4 minutes a family
 .venv/bin/python tools/performance.py --draw              write the page again from docs/performance.json
 """
 
@@ -29,9 +30,11 @@ COLUMNS = {
 PARTS = ("act", "physics", "update", "rest", "raw", "stock")
 
 
-def measure(family: str) -> dict:
+def measure(family: str, updates: int | None) -> dict:
     """Run `epg bench` in a process of its own, so that peak memory is this family's."""
-    done = subprocess.run([sys.executable, "-m", "epg", "bench", family, "--json"], stdout=subprocess.PIPE, check=True)
+    length = [] if updates is None else ["--updates", str(updates)]
+    command = [sys.executable, "-m", "epg", "bench", family, "--json", *length]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     result = json.loads(done.stdout.splitlines()[-1])
     del result["runs"]
     return result | {"date": time.strftime("%Y-%m-%d")}
@@ -67,10 +70,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("families", nargs="*")
     parser.add_argument("--draw", action="store_true")
+    parser.add_argument("--updates", type=int, help="length of the lifetimes; by default the paper's")
     arguments = parser.parse_args()
     results = json.loads(NUMBERS.read_text()) if NUMBERS.exists() else {}
     for family in [] if arguments.draw else arguments.families or REGISTRY:
-        results[family] = measure(family)
+        results[family] = measure(family, arguments.updates)
         results = {name: results[name] for name in REGISTRY if name in results}
         NUMBERS.write_text(json.dumps(results, indent=1) + "\n")
     text = PAGE.read_text(encoding="utf-8").split(MARK)[0]
