@@ -186,7 +186,8 @@ def _draw_shares(axes: Axes, evolutions: Sequence[Epochs]) -> None:
     shares = _stack([evolution.signal_share for evolution in evolutions]).mean(axis=0)
     alphas = _stack([evolution.alpha for evolution in evolutions]).mean(axis=0)
     x = evolutions[0].epoch[: len(shares)]
-    _line(axes, x, shares, color=SIGNAL, linewidth=1.0, label="signal: variance between losses / total")
+    if np.isfinite(shares).any():  # unknown where each loss meets a single task
+        _line(axes, x, shares, color=SIGNAL, linewidth=1.0, label="signal: variance between losses / total")
     _line(axes, x, alphas, color=ALPHA, linewidth=1.0, label="guidance α")
 
 
