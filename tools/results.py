@@ -4,7 +4,8 @@
 .venv/bin/python tools/results.py random-hopper          these only; the others keep their numbers
 .venv/bin/python tools/results.py --draw                 write the page again from docs/results.json
 
-lab/FAMILY-sN are the evolutions, one per seed. The shipped loss of a family is one of them, chosen on training tasks.
+lab/FAMILY-sN are the evolutions, one per seed; one without a loss is not done, and waits to be resumed. The shipped loss
+of a family is one of them, chosen on training tasks.
 """
 
 import argparse
@@ -35,8 +36,8 @@ TASKS, SEED, LONG = 20, 0, 8192
 
 
 def runs_of(family: str) -> list[Path]:
-    """Return the evolutions of a family, by seed."""
-    return sorted(LAB.glob(f"{family}-s*"))
+    """Return the evolutions of a family that are done, by seed; the others wait to be resumed."""
+    return sorted(path.parent for path in LAB.glob(f"{family}-s*/loss.json"))
 
 
 def measure(family: str) -> dict:
@@ -147,7 +148,7 @@ def main() -> None:
     parser.add_argument("--draw", action="store_true")
     arguments = parser.parse_args()
     results = json.loads(NUMBERS.read_text()) if NUMBERS.exists() else {}
-    found = sorted({run.name.rpartition("-s")[0] for run in LAB.iterdir() if run.is_dir()})
+    found = sorted({run.name.rpartition("-s")[0] for run in runs_of("*")})
     for family in [] if arguments.draw else arguments.families or found:
         results[family] = measure(family)
         NUMBERS.write_text(json.dumps(results) + "\n")
