@@ -4,8 +4,8 @@
 .venv/bin/python tools/results.py random-hopper          these only; the others keep their numbers
 .venv/bin/python tools/results.py --draw                 write the page again from docs/results.json
 
-lab/FAMILY-sN are the evolutions, one per seed; one without a loss is not done, and waits to be resumed. The shipped loss
-of a family is one of them, chosen on training tasks.
+lab/FAMILY-sN are the evolutions, one per seed; one without a loss is not done, and waits to be resumed. The shipped
+loss of a family is one of them, chosen on training tasks.
 """
 
 import argparse
