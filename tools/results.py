@@ -5,7 +5,7 @@
 .venv/bin/python tools/results.py --draw                 write the page again from docs/results.json
 
 lab/FAMILY-sN are the evolutions, one per seed; one without a loss is not done, and waits to be resumed. The shipped
-loss of a family is one of them, chosen on training tasks.
+loss of a family is the first that was evolved with its preset.
 """
 
 import argparse

@@ -59,7 +59,7 @@ def load_spec(family: MujocoFamily, visible: bool = False) -> Any:
     spec.option.timestep = family.fast.timestep
     spec.option.integrator = getattr(mujoco.mjtIntegrator, f"mjINT_{family.fast.integrator.upper()}")
     spec.option.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_AUTORESET)  # an explosion must be seen
-    if not family.fast.alone:  # a single robot is a single island: the same bits without the search for islands
+    if not family.fast.alone:  # our robots are single islands: the same bits without the search for them
         spec.option.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_ISLAND)
     if not visible:
         _strip(spec)
