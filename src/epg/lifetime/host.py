@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +18,7 @@ from epg.lifetime.between import Acting, Heard, Packing, acting, choose, first_r
 from epg.lifetime.learner import Control
 from epg.lifetime.update import Log, Plan, Student, outcome, start, update
 from epg.parts.families.base import HostFamily, Simulator, Task, unstack
-from epg.parts.policy import draw_noise
+from epg.parts.policy import Policy, draw_noise
 from epg.words.keys import Key, Stream, stream_key
 from epg.words.records import Outcome
 from epg.words.runtime import COMPILER
@@ -107,6 +108,12 @@ class HostDriver:
             jnp.asarray(self.plan.lifetime.steps + score.steps),
         )
         return jax.vmap(outcome)(students, log)
+
+    def try_out(self, keys: Key, tasks: Task, policies: Policy) -> Score:
+        """Score policies as they are, nothing is trained."""
+        stage = Stage(self.family.simulate(unstack(tasks, len(keys))), tasks, keys)
+        students = eqx.tree_at(lambda it: it.trained.policy, self.programs.begin(keys), policies)
+        return self.score(students, stage)
 
     def _start(self, stage: Stage, index: int | None) -> Array:
         """Begin the first episodes; no action is chosen yet."""

@@ -11,7 +11,7 @@ from epg.lifetime.learner import Control
 from epg.lifetime.update import Log, Plan, Student, outcome, start, update
 from epg.parts import normaliser as norm
 from epg.parts.families.base import JaxFamily, Task
-from epg.parts.policy import distribution, draw_noise
+from epg.parts.policy import Policy, distribution, draw_noise
 from epg.words.keys import Key, Stream, stream_key
 from epg.words.records import Outcome, Rollout
 
@@ -83,6 +83,12 @@ def _simulate(
 
     scene, (rollout, ended) = jax.lax.scan(one_step, scene, (noise, fresh))
     return scene, rollout, ended
+
+
+def try_out(plan: Plan, family: JaxFamily, task: Task, policy: Policy, key: Key) -> Array:
+    """Return the scores of a policy as it is, [episodes]; nothing is trained."""
+    student = eqx.tree_at(lambda it: it.trained.policy, start(plan, key), policy)
+    return score(plan, family, task, student, stream_key(key, Stream.SCORE))
 
 
 def score(plan: Plan, family: JaxFamily, task: Task, student: Student, key: Key) -> Array:

@@ -10,7 +10,7 @@ import optax
 from jax import Array
 
 from epg.lifetime.learner import Control, Learner
-from epg.parts.normaliser import Normaliser, init_normaliser
+from epg.parts.normaliser import Moments, Normaliser, init_normaliser, known_moments
 from epg.parts.policy import Categorical, Gaussian, distribution, init_policy
 from epg.parts.window import empty_window, learn_statistics, push, view
 from epg.words.keys import Key, Stream, stream_key
@@ -29,6 +29,13 @@ class Plan:
     policy: PolicySettings
     spaces: Spaces
     window: int  # N
+
+    @property
+    def usual(self) -> Moments | None:
+        """Return by what observations are normalised from the first step to the last, if anything."""
+        if not self.policy.usual_mean:
+            return None
+        return known_moments(self.policy.usual_mean, self.policy.usual_deviation)
 
     @property
     def optimiser(self) -> optax.GradientTransformation:
@@ -60,7 +67,7 @@ def start(plan: Plan, key: Key) -> Student:
     return Student(
         trained,
         plan.optimiser.init(trained),
-        init_normaliser(plan.spaces.observation, plan.spaces.action),
+        init_normaliser(plan.spaces.observation, plan.spaces.action, plan.usual),
         empty_window(plan.window, plan.spaces),
         jnp.zeros((), jnp.int32),
         jnp.zeros((), jnp.int32),
@@ -83,7 +90,7 @@ def update(
         Student(
             trained,
             optimiser,
-            learn_statistics(student.normaliser, rollout, plan.spaces),
+            learn_statistics(student.normaliser, rollout, plan.spaces, usual=plan.usual is not None),
             window,
             student.updates + 1,
             student.nonfinite + jnp.where(sound, 0, 1),

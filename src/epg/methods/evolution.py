@@ -6,10 +6,12 @@ depend on the executor, the number of processes, or on how often a run was kille
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +20,12 @@ import numpy as np
 
 from epg import __version__
 from epg.lifetime.learner import Learned
+from epg.methods.first import OnTried, Tried, aimed_phi, measure_usual, search_targets
 from epg.methods.shards import find_family
 from epg.parts.artefact import LossArtefact
 from epg.parts.executors import Cluster, check_executor, make_executor
 from epg.parts.families import is_registered
-from epg.parts.files import plain, write_json
+from epg.parts.files import plain, write_atomic, write_json
 from epg.parts.interrupts import uninterrupted
 from epg.parts.metrics import MetricsWriter, read_metrics
 from epg.parts.store import RUN_FORMAT, Run, save_loss
@@ -91,6 +94,19 @@ def check_settings(settings: Settings) -> None:
     """Refuse settings that the family contradicts, before anything is written."""
     family = find_family(settings.family)
     Learned(settings.loss, settings.policy, family.spaces).dimension  # noqa: B018 (builds, and so checks)
+    width = len(settings.policy.usual_mean)
+    require(
+        width in (0, family.spaces.observation),
+        f"policy.usual_mean needs {family.spaces.observation} numbers for {settings.family}, not {width}.",
+    )
+    require(
+        settings.search.epochs == 0 or not family.spaces.discrete,
+        f"search.epochs must be 0 for {settings.family}: its actions are choices, not a vector.",
+    )
+    require(
+        settings.search.epochs == 0 or settings.loss.sides == 1 or family.orbit is not None,
+        f"search.epochs must be 0 with loss.init_switch for {settings.family}: it does not say what its two sides are.",
+    )
     covered = settings.evolution.objective_updates * settings.lifetime.steps_per_update
     require(
         settings.evolution.objective != "last" or covered >= family.horizon,
@@ -105,6 +121,11 @@ def check_settings(settings: Settings) -> None:
 def create_run(settings: Settings, path: Path, start: LossArtefact | None = None) -> Run:
     """Check the settings against their family, then make the run's directory; with `start`, go on from that loss."""
     check_settings(settings)
+    if start is not None:
+        theirs = from_dict(Settings, start.manifest["settings"], "the loss's settings")
+        same, ours = theirs.policy.normalise, settings.policy.normalise
+        require(same == ours, f"the loss to start from needs --policy.normalise {same}, not {ours}.")
+        settings = _with_usual(settings, theirs)
     family = find_family(settings.family)
     config = {
         "format": RUN_FORMAT,
@@ -120,6 +141,13 @@ def create_run(settings: Settings, path: Path, start: LossArtefact | None = None
     run = Run.create(path, {**config, "start": start.manifest["sha256"]})
     run.save_checkpoint(0, evolution.strategy.state(), {"env_steps": evolution.env_steps})
     return run
+
+
+def _with_usual(settings: Settings, other: Settings) -> Settings:
+    """Return settings that hold for usual what others do."""
+    known = other.policy
+    policy = replace(settings.policy, usual_mean=known.usual_mean, usual_deviation=known.usual_deviation)
+    return replace(settings, policy=policy)
 
 
 def _started(settings: Settings, start: LossArtefact) -> Evolution:
@@ -162,6 +190,8 @@ def open_run(path: Path, named: str | None = None) -> tuple[Run, Settings]:
 
 def extend(run: Run, begun: Settings, wanted: Settings) -> tuple[Run, Settings]:
     """Let an opened run go on for more epochs; nothing else may differ from what it was begun with."""
+    if wanted.policy.to_be_measured:
+        wanted = _with_usual(wanted, begun)
     longer = replace(begun, evolution=replace(begun.evolution, epochs=wanted.evolution.epochs))
     changed = [name for name, value in flat(longer).items() if value != flat(wanted)[name]]
     require(
@@ -287,20 +317,24 @@ def evolve_run(
     processes: int | None = None,
     on_epoch: OnEpoch | None = None,
     cluster: Cluster | None = None,
+    on_tried: OnTried | None = None,
 ) -> Evolved:
     """Evolve in a run's directory from wherever it stands to the last epoch, saving after every epoch.
 
     Ctrl-C waits for an epoch's bookkeeping, saves the loss so far and then goes on as KeyboardInterrupt.
     """
     check_executor(executor, processes)
-    evolution, work = Evolution(settings), to_dict(settings)
     with run.lock():
+        make = partial(make_executor, executor, processes=processes, log_dir=run.logs, cluster=cluster)
+        if run.load_checkpoint() is None or settings.policy.to_be_measured:
+            settings = _begin(run, settings, make, on_tried)
+        evolution, work = Evolution(settings), to_dict(settings)
         evolution.restore(run)
-        if run.config["settings"] != plain(work):  # more epochs than before
+        if run.config["settings"] != plain(work):  # more epochs than before, or something measured
             write_json(run.path / "config.json", {**run.config, "settings": work})
         with (
             MetricsWriter.resume(run, evolution.next_epoch) as metrics,
-            make_executor(executor, "epg.methods.shards:build", work, processes, run.logs, cluster) as workers,
+            make("epg.methods.shards:build", work) as workers,
             Saver(run) as saver,
         ):
             try:
@@ -320,6 +354,33 @@ def evolve_run(
                     _finish(evolution, run, saver)
                 raise
             return _finish(evolution, run, saver)
+
+
+def _begin(run: Run, settings: Settings, make: Callable[..., Any], on_tried: OnTried | None) -> Settings:
+    """Measure and search for what the settings ask to begin with, and save it as the checkpoint before the first epoch.
+
+    Interrupted anywhere, it is done again from the start, and to the same end.
+    """
+    if not (settings.policy.to_be_measured or settings.search.epochs):
+        return settings
+    measured, spent = measure_usual(settings) if settings.policy.to_be_measured else (settings, 0)
+    phi, tried = None, []
+    if settings.search.epochs:
+
+        def note(step: Tried) -> None:
+            tried.append(step)
+            if on_tried:
+                on_tried(step)
+
+        with make("epg.methods.shards:build_trials", to_dict(measured)) as workers:
+            targets, steps = search_targets(measured, workers, note)
+        phi, more = aimed_phi(measured, targets)
+        spent += steps + more
+    lines = "".join(json.dumps(plain(to_dict(step))) + "\n" for step in tried)
+    write_atomic(run.path / "search.jsonl", lines.encode())
+    state = Evolution(measured, phi).strategy.state()
+    run.save_checkpoint(0, state, {"env_steps": spent})
+    return measured
 
 
 def _finish(evolution: Evolution, run: Run, saver: Saver) -> Evolved:

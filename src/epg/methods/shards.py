@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,16 +12,18 @@ from jax import Array
 
 from epg.lifetime.host import HostDriver
 from epg.lifetime.learner import Control, Learner, evolved
-from epg.lifetime.scan import run_lifetime
+from epg.lifetime.scan import run_lifetime, try_out
 from epg.lifetime.update import Plan
 from epg.parts.families import load_family
 from epg.parts.families.base import Family, HostFamily, JaxFamily, Task
+from epg.parts.policy import linear_policy
 from epg.words.keys import Key, Split, Stream, lifetime_key, stream_key
 from epg.words.records import Outcome
 from epg.words.runtime import COMPILER
 from epg.words.settings import EvolutionSettings, Settings, from_dict, require
 
 Batch = Callable[[Array, Array, Array, Array], Outcome]
+Trials = Callable[[Array, Array, Array, Array], tuple[Any, Any, Any]]
 
 
 def draw_lifetimes(family: Family, seed: int, split: Split, balanced: int = 0) -> Callable[[Array, Array], tuple]:
@@ -62,6 +65,44 @@ def batch_of_lifetimes(plan: Plan, family: Family, seed: int, split: Split, bala
     return jax.jit(jax.vmap(one, (0, 0, None, None)), compiler_options=COMPILER)
 
 
+def batch_of_trials(plan: Plan, family: Family, seed: int, sides: int) -> Trials:
+    """Compile `(target [S, A (O + 1)], task [S], epoch, side) -> returns, exploded, steps, each [S]`.
+
+    Nothing is trained. With two `sides`, all tasks are one, as it is or turned half around the family's orbit.
+    """
+
+    def draw(index: Array, epoch: Array, side: Array) -> tuple[Task, Key]:
+        task, key = draw_lifetimes(family, seed, Split.TRAIN)(index, epoch)
+        if sides == 1:
+            return task, key
+        assert family.orbit is not None
+        return family.orbit(
+            family.sample(stream_key(lifetime_key(seed, Split.TRAIN, 0, 0), Stream.TASK)), side / sides
+        ), key
+
+    policy = partial(linear_policy, settings=plan.policy, spaces=plan.spaces)
+    if isinstance(family, HostFamily):
+        driver = HostDriver(plan, family)
+        draw_all = jax.jit(jax.vmap(draw, (0, None, None)), compiler_options=COMPILER)
+        policies = jax.jit(jax.vmap(policy), compiler_options=COMPILER)
+
+        def run(target: Array, index: Array, epoch: Array, side: Array) -> tuple[Any, Any, Any]:
+            tasks, keys = draw_all(index, epoch, side)
+            score = driver.try_out(keys, tasks, policies(target))
+            return score.returns.mean(axis=1), score.exploded, score.steps
+
+        return run
+    assert isinstance(family, JaxFamily)
+    steps = plan.lifetime.scoring_episodes * family.horizon
+
+    def one(target: Array, index: Array, epoch: Array, side: Array) -> tuple[Array, Array, Array]:
+        task, key = draw(index, epoch, side)
+        returns = try_out(plan, family, task, policy(target), key)
+        return jnp.mean(returns), jnp.int32(0), jnp.int32(steps)
+
+    return jax.jit(jax.vmap(one, (0, 0, None, None)), compiler_options=COMPILER)
+
+
 def find_family(name: str) -> Family:
     """Load the family of this name, refusing what is no family."""
     family = load_family(name)
@@ -70,6 +111,14 @@ def find_family(name: str) -> Family:
         f"{name!r} is a {type(family).__name__}, not a family: name the module:attribute of one (epg.JaxFamily, ...).",
     )
     return family
+
+
+def while_evolving(settings: Settings) -> Family:
+    """Return the family of an evolution, with episodes cut where it cuts them."""
+    family = find_family(settings.family)
+    if settings.evolution.horizon is None:
+        return family
+    return replace(family, horizon=min(family.horizon, settings.evolution.horizon))
 
 
 def make_plan(settings: Settings, learner: Learner, family: Family) -> Plan:
@@ -91,9 +140,7 @@ def fitness_of(outcome: Outcome, evolution: EvolutionSettings) -> Array:
 def build(config: dict[str, Any]) -> Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]:
     """Build the shard evaluation that a worker runs: phi, tasks, epoch and alpha in, fitness out."""
     settings = from_dict(Settings, config)
-    family = find_family(settings.family)
-    if settings.evolution.horizon is not None:
-        family = replace(family, horizon=min(family.horizon, settings.evolution.horizon))
+    family = while_evolving(settings)
     plan = make_plan(settings, evolved(settings, family.spaces), family)
     balanced = settings.evolution.common_tasks and settings.evolution.balanced_tasks
     run = batch_of_lifetimes(
@@ -109,5 +156,24 @@ def build(config: dict[str, Any]) -> Callable[[dict[str, np.ndarray]], dict[str,
         )
         counts = {name: np.asarray(getattr(outcome, name)) for name in ("nonfinite", "exploded", "env_steps")}
         return {"fitness": np.asarray(fitness_of(outcome, settings.evolution)), **counts}
+
+    return evaluate
+
+
+def build_trials(config: dict[str, Any]) -> Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]:
+    """Build what a worker runs in the search for a first target: targets and tasks in, one episode's return out."""
+    settings = from_dict(Settings, config)
+    family = while_evolving(settings)
+    linear = replace(
+        settings,
+        policy=replace(settings.policy, hidden=()),
+        lifetime=replace(settings.lifetime, scoring_episodes=1),
+    )
+    plan = make_plan(linear, evolved(linear, family.spaces), family)
+    run = batch_of_trials(plan, family, settings.seed, settings.loss.sides)
+
+    def evaluate(request: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        results = run(*(jnp.asarray(request[name]) for name in ("target", "task", "epoch", "side")))
+        return dict(zip(("fitness", "exploded", "env_steps"), map(np.asarray, results), strict=True))
 
     return evaluate

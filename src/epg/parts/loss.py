@@ -218,7 +218,7 @@ def _aim_at_targets(key: Key, loss: Loss, settings: LossSettings, spaces: Spaces
     start around the uniform distribution. With a switch there are two such targets, one for each sign of what
     it carries. The other units start silent (output weight zero).
     """
-    sides = (0.0,) if settings.init_switch is None else (1.0, -1.0)
+    sides = (0.0,) if settings.sides == 1 else (1.0, -1.0)
     actions, pairs = spaces.action, spaces.action * len(sides)
     needed = 2 * pairs + (not spaces.discrete)
     require(
@@ -260,6 +260,19 @@ def _aim_at_targets(key: Key, loss: Loss, settings: LossSettings, spaces: Spaces
         unit = jnp.zeros(head.shape[0]).at[log_std].set(1.0)
         head, output = head.at[:, 2 * pairs].set(unit), output.at[2 * pairs].set(LOG_STD_PULL)
     return eqx.tree_at(lambda it: (it.head, it.head_bias, it.output), loss, (head, head_bias, output))
+
+
+def aim(loss: Loss, weights: Array, settings: LossSettings, spaces: Spaces) -> Loss:
+    """Move the targets of a target-action head by linear functions of the observation.
+
+    `weights` are [sides, A (O + 1)]: one target, or one for each sign of the switch.
+    """
+    rows = weights.reshape(settings.sides * spaces.action, spaces.observation + 1)
+    seen = head_columns(settings, spaces)["observation"]
+    even = 2 * jnp.arange(len(rows))
+    head = loss.head.at[seen, even].add(-rows[:, :-1].T).at[seen, even + 1].add(rows[:, :-1].T)
+    bias = loss.head_bias.at[even].add(-rows[:, -1]).at[even + 1].add(rows[:, -1])
+    return eqx.tree_at(lambda it: (it.head, it.head_bias), loss, (head, bias))
 
 
 class Carried(NamedTuple):

@@ -1,7 +1,10 @@
 """Running mean and deviation of observations, actions and rewards, one set per lifetime."""
 
+from collections.abc import Sequence
+
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 DEVIATION_FLOOR = 0.1
@@ -56,6 +59,20 @@ class Normaliser(eqx.Module):
     reward: Moments
 
 
-def init_normaliser(observation: int, action: int) -> Normaliser:
-    """Start a lifetime's statistics."""
-    return Normaliser(init_moments((observation,)), init_moments((action,)), init_moments(()))
+def init_normaliser(observation: int, action: int, usual: Moments | None = None) -> Normaliser:
+    """Start a lifetime's statistics; those of observations with what is `usual`, if that is known."""
+    first = init_moments((observation,)) if usual is None else usual
+    return Normaliser(first, init_moments((action,)), init_moments(()))
+
+
+def known_moments(mean: Sequence[float], deviation: Sequence[float]) -> Moments:
+    """Return statistics with this mean and deviation."""
+    return Moments(jnp.ones(()), jnp.asarray(mean, jnp.float32), jnp.square(jnp.asarray(deviation, jnp.float32)))
+
+
+def pool(moments: Moments) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and deviation (floored) over many lifetimes' statistics [S, ...] of as many rows each."""
+    count, mean, square = (np.asarray(leaf, np.float64) for leaf in (moments.count, moments.mean, moments.square))
+    middle = mean.mean(axis=0)
+    variance = (square / count[:, None]).mean(axis=0) + ((mean - middle) ** 2).mean(axis=0)
+    return middle, np.maximum(np.sqrt(variance), DEVIATION_FLOOR)

@@ -56,6 +56,12 @@ def init_policy(key: Key, settings: PolicySettings, spaces: Spaces) -> Policy:
     return Policy(mlp, log_std)
 
 
+def linear_policy(weights: Array, settings: PolicySettings, spaces: Spaces) -> Policy:
+    """Return a policy whose mean is linear in the observation, from [A (O + 1)] weights, each row ending in a bias."""
+    rows = weights.reshape(spaces.action, spaces.observation + 1)
+    return Policy(Mlp((rows[:, :-1].T,), (rows[:, -1],)), jnp.full(spaces.action, settings.log_std))
+
+
 class Gaussian(eqx.Module):
     """Independent normal distributions over the action's components."""
 

@@ -71,7 +71,8 @@ def action_trace(action: Array, end: Array) -> Array:
     return trace * (1.0 - TRACE_DECAY**2) ** 0.5
 
 
-def learn_statistics(stats: Normaliser, rollout: Rollout, spaces: Spaces) -> Normaliser:
-    """Add the newest rows to the statistics; discrete actions are left as they are."""
+def learn_statistics(stats: Normaliser, rollout: Rollout, spaces: Spaces, usual: bool = False) -> Normaliser:
+    """Add the newest rows to the statistics; discrete actions, and observations whose `usual` is known, keep theirs."""
     action = stats.action if spaces.discrete else norm.add(stats.action, rollout.action)
-    return Normaliser(norm.add(stats.observation, rollout.observation), action, norm.add(stats.reward, rollout.reward))
+    observation = stats.observation if usual else norm.add(stats.observation, rollout.observation)
+    return Normaliser(observation, action, norm.add(stats.reward, rollout.reward))

@@ -20,7 +20,7 @@ from epg.parts.store import Run, check_vacant
 from epg.people.losses import load_loss
 from epg.people.presets import PRESETS, PresetName, opponent, preset
 from epg.words.runtime import use_single_thread
-from epg.words.settings import Settings, require, to_dict
+from epg.words.settings import Settings, from_dict, require, to_dict
 
 if TYPE_CHECKING:
     from epg.methods.evaluation import Learning
@@ -60,7 +60,8 @@ def prepare(
         assert settings is not None
         begin = load_loss(start) if isinstance(start, str | Path) else start
         path = Path(run or new_run_path(f"evolve-{settings.family}"))
-        return evolution.create_run(settings, path, begin), settings
+        created = evolution.create_run(settings, path, begin)
+        return created, from_dict(Settings, created.config["settings"])
     require(start is None, "a run that is resumed has started: drop start.")
     require(run is not None, "resume needs run: the directory of the run to go on with.")
     opened, begun = evolution.open_run(Path(str(run)), settings.family if settings else None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -17,6 +18,7 @@ from epg.words.settings import Settings
 
 if TYPE_CHECKING:
     from epg.methods.evolution import Epoch, Evolved
+    from epg.methods.first import Tried
 
 SMOOTHING = 0.2
 
@@ -27,8 +29,8 @@ def console() -> Console:
 
 
 @contextlib.contextmanager
-def evolution_bar(family: str, done: int, epochs: int) -> Iterator[Callable[[Epoch], None]]:
-    """Show epoch, fitness, signal, steps per second and the time that is left."""
+def evolution_bar(family: str, done: int, epochs: int) -> Iterator[tuple[Callable[[Epoch], None], Callable]]:
+    """Show epoch, fitness, signal, steps per second and the time that is left; and the same of a search before it."""
     columns = (
         TextColumn("[bold]{task.description}"),
         BarColumn(bar_width=10),
@@ -36,24 +38,29 @@ def evolution_bar(family: str, done: int, epochs: int) -> Iterator[Callable[[Epo
         TextColumn("{task.fields[status]}"),
         TimeRemainingColumn(),
     )
-    smooth = math.nan
     with Progress(*columns, console=console()) as progress:
-        task = progress.add_task(family, total=epochs, completed=done, status="compiling")
+        bars = {"evolution": progress.add_task(family, total=epochs, completed=done, status="compiling")}
+        smooth = dict.fromkeys(("evolution", "search"), math.nan)
 
-        def show(epoch: Epoch) -> None:
-            nonlocal smooth
-            new = epoch.fitness_mean
-            smooth = new if math.isnan(smooth) else smooth + SMOOTHING * (new - smooth)
+        def show(what: str, epoch: Epoch | Tried, more: str = "") -> None:
+            new, before = epoch.fitness_mean, smooth[what]
+            smooth[what] = new if math.isnan(before) else before + SMOOTHING * (new - before)
             rate = epoch.env_steps / max(epoch.seconds, 1e-9)
-            status = f"fitness {smooth:.2f}  best {epoch.fitness_best:.2f}  {rate / 1e3:.0f}k steps/s"
-            if epoch.nonfinite:
-                status += f"  [red]{epoch.nonfinite} non-finite"
+            status = f"fitness {smooth[what]:.2f}  best {epoch.fitness_best:.2f}  {rate / 1e3:.0f}k steps/s{more}"
             if epoch.exploded:
                 status += f"  [yellow]{epoch.exploded} exploded"
-            progress.update(task, completed=epoch.epoch + 1, status=status)
+            progress.update(bars[what], completed=epoch.epoch + 1, status=status)
+
+        def on_epoch(epoch: Epoch) -> None:
+            show("evolution", epoch, f"  [red]{epoch.nonfinite} non-finite" if epoch.nonfinite else "")
+
+        def on_tried(step: Tried, steps: int) -> None:
+            if "search" not in bars:
+                bars["search"] = progress.add_task("first target", total=steps, status="")
+            show("search", step)
 
         try:
-            yield show
+            yield on_epoch, on_tried
         except BadInput:
             progress.live.transient = True  # a bar would say nothing beside the sentence
             raise
@@ -69,8 +76,9 @@ def evolve_with_bar(
     for sentence in checkpoint.skipped if checkpoint else ():
         console().print(f"epg: {sentence} The one before it is used.", soft_wrap=True)
     done = checkpoint.epoch if checkpoint else 0
-    with evolution_bar(settings.family, done, settings.evolution.epochs) as show:
-        return evolve_run(run, settings, executor, processes, show, cluster)
+    with evolution_bar(settings.family, done, settings.evolution.epochs) as (on_epoch, on_tried):
+        search = partial(on_tried, steps=settings.search.epochs * settings.loss.sides)
+        return evolve_run(run, settings, executor, processes, on_epoch, cluster, search)
 
 
 @contextlib.contextmanager

@@ -32,6 +32,7 @@ class Stream(IntEnum):
     SCORE = 6
     NOISE = 7
     LOSS = 8
+    TARGET = 9
 
 
 def lifetime_key(seed: Array | int, split: Array | int, epoch: Array | int, task: Array | int) -> Key:

@@ -59,11 +59,31 @@ class PolicySettings:
     activation: Literal["tanh", "relu", "elu", "silu"] = "tanh"
     """Activation of the hidden layers."""
     log_std: float = 0.0
-    """Initial log standard deviation of a Gaussian policy: the same for every method that is compared."""
+    """Initial log standard deviation of a Gaussian policy."""
+    normalise: Literal["lifetime", "family"] = "lifetime"
+    """By what observations are normalised: what the lifetime has seen so far, or what is usual in the family."""
+    usual_mean: tuple[float, ...] = ()
+    """What is usual in the family: measured when an evolution begins, unless given (normalise family)."""
+    usual_deviation: tuple[float, ...] = ()
+    """Its deviation."""
 
     def __post_init__(self) -> None:
         require(all(width > 0 for width in self.hidden), "policy.hidden needs widths above zero.")
         require(math.isfinite(self.log_std), f"policy.log_std must be finite, not {self.log_std}.")
+        require(
+            len(self.usual_mean) == len(self.usual_deviation),
+            "policy.usual_mean and policy.usual_deviation need one number per observation each.",
+        )
+        require(
+            self.normalise == "family" or not self.usual_mean,
+            "policy.usual_mean needs policy.normalise family: nothing else looks at it.",
+        )
+        require(all(it > 0 for it in self.usual_deviation), "policy.usual_deviation needs numbers above zero.")
+
+    @property
+    def to_be_measured(self) -> bool:
+        """Whether observations are normalised by what is usual, and nobody knows yet what is."""
+        return self.normalise == "family" and not self.usual_mean
 
 
 @dataclass(frozen=True)
@@ -127,6 +147,11 @@ class LossSettings:
             "loss.kernels and loss.strides need one positive number per convolution.",
         )
         require(self.frames > 0, f"loss.window of {self.window} is too short for its convolutions.")
+
+    @property
+    def sides(self) -> int:
+        """Number of target actions that the target-action initialisation starts with."""
+        return 1 if self.init_switch is None else 2
 
     @property
     def frames(self) -> int:
@@ -223,6 +248,25 @@ class GuidanceSettings:
         if self.learner == "none":
             return 0.0
         return max(0.0, 1.0 - epoch / self.epochs)
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """The search for a first target before evolution: target actions act themselves, and nothing is trained."""
+
+    epochs: int = 0
+    """Steps of the search, for each side of a switch; 0: the first target is random."""
+    noise_vectors: int = 128
+    """Perturbed targets per step, in pairs of opposite sign, each pair with a task of its own."""
+    sigma: float = 0.05
+    """Standard deviation of the noise on the target's weights."""
+    step_size: float = 0.03
+    """Step size, in units of the deviation of the returns."""
+
+    def __post_init__(self) -> None:
+        require(self.epochs >= 0, f"search.epochs must not be negative, not {self.epochs}.")
+        _require_positive(self, "search", "noise_vectors", "sigma", "step_size")
+        require(self.noise_vectors % 2 == 0, f"search.noise_vectors ({self.noise_vectors}) must be even.")
 
 
 Sharing = Literal["all", "pair", "none"]
@@ -330,8 +374,13 @@ class Settings:
     guidance: GuidanceSettings = field(default_factory=GuidanceSettings)
     ppo: PolicyGradientSettings = field(default_factory=PolicyGradientSettings)
     evolution: EvolutionSettings = field(default_factory=EvolutionSettings)
+    search: SearchSettings = field(default_factory=SearchSettings)
 
     def __post_init__(self) -> None:
+        require(
+            self.search.epochs == 0 or self.loss.init == "target-action",
+            "search.epochs needs loss.init target-action: that target is what it looks for.",
+        )
         require(0 <= self.seed < 2**32, f"seed must lie in [0, 2^32), not {self.seed}.")
         require(
             self.loss.window >= self.lifetime.steps_per_update,

@@ -23,6 +23,7 @@ from epg.words.settings import (
     LossSettings,
     PolicyGradientSettings,
     PolicySettings,
+    SearchSettings,
     Settings,
     from_dict,
     require,
@@ -63,6 +64,7 @@ class Evolve:
     guidance: GuidanceSettings = field(default_factory=GuidanceSettings)
     ppo: PolicyGradientSettings = field(default_factory=PolicyGradientSettings)
     evolution: EvolutionSettings = field(default_factory=EvolutionSettings)
+    search: SearchSettings = field(default_factory=SearchSettings)
 
     @property
     def settings(self) -> Settings:
@@ -76,6 +78,7 @@ class Evolve:
             self.guidance,
             self.ppo,
             self.evolution,
+            self.search,
         )
 
     def main(self) -> None:
@@ -137,7 +140,7 @@ def evolve_defaults(arguments: Sequence[str]) -> Evolve | None:
     return Evolve(family=scout.family, preset=scout.preset, run=scout.run, seed=settings.seed, **parts)
 
 
-_SECTIONS = ("policy", "loss", "lifetime", "guidance", "ppo", "evolution")
+_SECTIONS = ("policy", "loss", "lifetime", "guidance", "ppo", "evolution", "search")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,150 @@
+"""What an evolution begins with: the usual observations of a family, and a target that already acts well.
+
+A target-action loss pulls a policy towards target actions, linear in the observation at first. Such a target is a
+policy itself. Trying it as it is costs one short episode where a lifetime costs thousands of steps, and its weights
+are few: augmented random search (Mania, Guy and Recht 2018) finds a good one in minutes. Evolution then starts from
+the loss that pulls towards it. Everything is derived from the seed, whoever does the work.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.flatten_util import ravel_pytree
+
+from epg.lifetime.learner import Learned, evolved
+from epg.methods.shards import batch_of_lifetimes, find_family, make_plan, while_evolving
+from epg.parts.executors.base import Executor
+from epg.parts.loss import aim
+from epg.parts.normaliser import pool
+from epg.words.keys import Split, Stream, run_key
+from epg.words.records import Outcome
+from epg.words.settings import Settings
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What one step of the search tells: a line of search.jsonl."""
+
+    epoch: int
+    """Number, from 0."""
+    side: int
+    """Which target, of one or two."""
+    fitness_mean: float
+    """Mean return of all perturbed targets."""
+    fitness_best: float
+    """Return of the best one."""
+    exploded: int
+    """Episodes that ended because the physics failed."""
+    env_steps: int
+    """Environment steps simulated in this step."""
+    seconds: float
+    """Wall-clock time of this step."""
+
+
+OnTried = Callable[[Tried], None]
+
+
+def measure_usual(settings: Settings) -> tuple[Settings, int]:
+    """Let lifetimes of the first loss see the family; return settings that know it, and the steps it took."""
+    outcome = _lifetimes(replace(settings, policy=replace(settings.policy, normalise="lifetime")), _first(settings))
+    mean, deviation = (tuple(float(np.float32(it)) for it in part) for part in pool(outcome.normaliser.observation))
+    policy = replace(settings.policy, usual_mean=mean, usual_deviation=deviation)
+    return replace(settings, policy=policy), int(np.asarray(outcome.env_steps).sum())
+
+
+def search_targets(settings: Settings, workers: Executor, on_tried: OnTried | None = None) -> tuple[np.ndarray, int]:
+    """Search for targets that act well; return their weights [sides, A (O + 1)] and the environment steps spent."""
+    search, sides, spaces = settings.search, settings.loss.sides, find_family(settings.family).spaces
+    found, spent = np.zeros((sides, spaces.action * (spaces.observation + 1)), np.float32), 0
+    for epoch in range(sides * search.epochs):
+        began, side = time.perf_counter(), epoch // search.epochs
+        key = run_key(settings.seed, Stream.TARGET, epoch)
+        noise = np.asarray(jax.random.normal(key, (search.noise_vectors // 2, found.shape[1])))
+        targets = found[side] + search.sigma * np.concatenate([noise, -noise])
+        results = workers.map(list(_requests(targets, epoch, side, settings.evolution.shard)))
+        fitness, exploded, steps = (
+            np.concatenate([result[name] for result in results])[: len(targets)]
+            for name in ("fitness", "exploded", "env_steps")
+        )
+        found[side] += ascent(noise, fitness[: len(noise)], fitness[len(noise) :], search.step_size)
+        spent += int(steps.sum())
+        if on_tried:
+            mean, best = float(np.nanmean(fitness)), float(np.nanmax(fitness))
+            seconds = time.perf_counter() - began
+            on_tried(Tried(epoch, side, mean, best, int(exploded.sum()), int(steps.sum()), seconds))
+    return found, spent
+
+
+def ascent(noise: np.ndarray, plus: np.ndarray, minus: np.ndarray, step_size: float) -> np.ndarray:
+    """Return the step of augmented random search from paired returns [P] of weights moved by +-noise [P, D].
+
+    Only the better half of the pairs counts, by the better of the two, and the step is in units of their
+    deviation. A pair with a return that is not finite does not count.
+    """
+    best = np.where(np.isfinite(plus) & np.isfinite(minus), np.maximum(plus, minus), -np.inf)
+    order = np.argsort(-best, kind="stable")[: max(1, len(best) // 2)]
+    kept = order[np.isfinite(best[order])]
+    if not len(kept):
+        return np.zeros_like(noise[0])
+    deviation = np.std(np.concatenate([plus[kept], minus[kept]]))
+    if deviation == 0:
+        return np.zeros_like(noise[0])
+    slope = ((plus - minus)[kept, None] * noise[kept]).mean(axis=0)
+    return (step_size / deviation * slope).astype(np.float32)
+
+
+def aimed_phi(settings: Settings, targets: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return the first phi with its targets moved by linear weights [sides, A (O + 1)], and the steps it took.
+
+    Which of two targets belongs to which sign of the switch, a few lifetimes of both losses tell.
+    """
+    learned = Learned(settings.loss, settings.policy, find_family(settings.family).spaces)
+    first = learned.unravel(_first(settings))
+
+    def aimed(targets: np.ndarray) -> np.ndarray:
+        return np.asarray(ravel_pytree(aim(first, jnp.asarray(targets), settings.loss, learned.spaces))[0])
+
+    if len(targets) == 1:
+        return aimed(targets), 0
+    losses = [aimed(targets), aimed(targets[::-1])]
+    outcomes = [_lifetimes(settings, phi) for phi in losses]
+    best = int(np.argmax([np.nanmean(it.final_return) for it in outcomes]))
+    return losses[best], int(sum(np.asarray(it.env_steps).sum() for it in outcomes))
+
+
+def _first(settings: Settings) -> Array:
+    """Return the random loss that evolution would begin with."""
+    learned = Learned(settings.loss, settings.policy, find_family(settings.family).spaces)
+    return learned.initial_phi(run_key(settings.seed, Stream.LOSS))
+
+
+def _lifetimes(settings: Settings, phi: np.ndarray | Array) -> Outcome:
+    """Train with a loss on a shard of training tasks, in this process."""
+    family, number = while_evolving(settings), settings.evolution.shard
+    plan = make_plan(settings, evolved(settings, family.spaces), family)
+    run = batch_of_lifetimes(plan, family, settings.seed, Split.TRAIN)
+    index = jnp.arange(number, dtype=jnp.int32)
+    return run(jnp.tile(jnp.asarray(phi), (number, 1)), index, jnp.int32(0), jnp.float32(0.0))
+
+
+def _requests(targets: np.ndarray, epoch: int, side: int, shard: int) -> Iterator[dict[str, np.ndarray]]:
+    """Cut a step's targets into shards; the last one is filled up with its first target."""
+    number = len(targets)
+    padded = -(-number // shard) * shard
+    index = np.where(np.arange(padded) < number, np.arange(padded), 0)
+    task = (index % (number // 2)).astype(np.int32)
+    for start in range(0, padded, shard):
+        rows = slice(start, start + shard)
+        yield {
+            "target": targets[index[rows]],
+            "task": task[rows],
+            "epoch": np.array(epoch, np.int32),
+            "side": np.array(side, np.int32),
+        }

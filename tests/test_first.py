@@ -1,0 +1,251 @@
+"""What an evolution begins with: usual observations, the search for a first target, the loss that aims at it."""
+
+import json
+from dataclasses import replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from outside import outside
+from samples import CONTINUOUS, small_loss, small_settings, some_rollout
+
+from epg.lifetime.host import HostDriver
+from epg.lifetime.learner import Learned
+from epg.lifetime.scan import try_out
+from epg.methods import evolution, first
+from epg.methods.evaluation import fitting
+from epg.methods.evolution import create_run, evolve_run, extend, open_run
+from epg.methods.first import ascent, measure_usual
+from epg.methods.shards import make_plan
+from epg.parts.families import load_family
+from epg.parts.loss import aim, head_values, init_loss, row_columns
+from epg.parts.normaliser import Moments, add, init_moments, init_normaliser, known_moments, normalise, pool
+from epg.parts.policy import distribution, linear_policy
+from epg.parts.store import load_loss
+from epg.parts.window import learn_statistics
+from epg.people.cli import main
+from epg.words.errors import BadInput
+from epg.words.keys import Split, Stream, lifetime_key, stream_key
+from epg.words.runtime import COMPILER
+from epg.words.settings import EvolutionSettings, PolicySettings, SearchSettings, Settings
+
+SEARCH = SearchSettings(epochs=3, noise_vectors=6)
+SETTINGS = replace(
+    small_settings("point-reach", 3, EvolutionSettings(epochs=2, noise_vectors=4, lifetimes=4, shard=4)),
+    policy=PolicySettings(hidden=(8,), log_std=-0.5, normalise="family"),
+    search=SEARCH,
+)
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+    """An evolution with all of it, never killed, in this process."""
+    return evolve_run(create_run(SETTINGS, tmp_path_factory.mktemp("first") / "run"), SETTINGS, "inline")
+
+
+# The search (Mania, Guy and Recht 2018, Algorithm 2), against its equations written as loops.
+
+
+def test_ascent_is_augmented_random_search():
+    rng = np.random.default_rng(0)
+    noise, plus, minus = rng.normal(size=(6, 4)), rng.normal(size=6), rng.normal(size=6)
+    ranked = sorted(range(6), key=lambda k: -max(plus[k], minus[k]))[:3]
+    deviation = np.std([value for k in ranked for value in (plus[k], minus[k])])
+    expected = np.zeros(4)
+    for k in ranked:
+        expected += 0.1 / (3 * deviation) * (plus[k] - minus[k]) * noise[k]
+    np.testing.assert_allclose(ascent(noise, plus, minus, 0.1), expected, rtol=1e-5)
+
+
+def test_ascent_leaves_out_what_is_not_finite():
+    rng = np.random.default_rng(1)
+    noise, plus, minus = rng.normal(size=(4, 3)), np.array([1.0, np.nan, 2.0, np.inf]), np.array([0.5, 9.0, 1.0, 0.0])
+    expected = 0.1 / np.std([1.0, 2.0, 0.5, 1.0]) * (0.5 * noise[0] + 1.0 * noise[2]) / 2
+    np.testing.assert_allclose(ascent(noise, plus, minus, 0.1), expected, rtol=1e-5)
+    assert not ascent(noise, np.full(4, np.nan), minus, 0.1).any()
+    assert not ascent(noise, np.ones(4), np.ones(4), 0.1).any()
+
+
+def test_the_search_climbs(tmp_path):
+    # point-reach is solved by an action towards the goal: linear in what is seen.
+    settings = replace(SETTINGS, search=SearchSettings(epochs=40, noise_vectors=32))
+    run = create_run(settings, tmp_path / "run")
+    tried = []
+    evolve_run(run, settings, "inline", on_tried=tried.append)
+    returns = [step.fitness_mean for step in tried]
+    assert len(returns) == 40
+    assert np.mean(returns[-5:]) > np.mean(returns[:5]) + 5.0
+    saved = (run.path / "search.jsonl").read_text().splitlines()
+    assert [json.loads(line)["fitness_mean"] for line in saved] == returns
+
+
+def test_both_drivers_try_a_target_out_alike():
+    family = replace(load_family("point-goal"), horizon=20)
+    linear = replace(SETTINGS, policy=PolicySettings(hidden=(), log_std=-0.5))
+    plan = make_plan(linear, Learned(linear.loss, linear.policy, family.spaces), family)
+    keys = jnp.stack([lifetime_key(0, Split.TRAIN, 0, index) for index in range(3)])
+    tasks = jax.vmap(lambda key: family.sample(stream_key(key, Stream.TASK)))(keys)
+    weights = jax.random.normal(jax.random.key(0), (3, family.spaces.action * (family.spaces.observation + 1)))
+    policies = jax.vmap(partial(linear_policy, settings=linear.policy, spaces=family.spaces))(weights)
+    scan = jax.jit(jax.vmap(partial(try_out, plan, family)), compiler_options=COMPILER)
+    ours = HostDriver(plan, outside(family)).try_out(keys, tasks, policies)
+    np.testing.assert_allclose(ours.returns, scan(tasks, policies, keys), rtol=1e-3, atol=1e-3)
+    assert (ours.steps == plan.lifetime.scoring_episodes * 20).all()
+
+
+def test_linear_policy_is_linear():
+    rng = np.random.default_rng(2)
+    weights, seen = rng.normal(size=(2, 4)), rng.normal(size=(5, 3))
+    policy = linear_policy(jnp.asarray(weights.ravel()), PolicySettings(log_std=-1.0), CONTINUOUS)
+    acts = distribution(policy, jnp.asarray(seen), "tanh")
+    np.testing.assert_allclose(acts.mean, seen @ weights[:, :3].T + weights[:, 3], rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(acts.log_std, [-1.0, -1.0])
+
+
+# The loss that aims at a target.
+
+
+@pytest.mark.parametrize("switch", [None, 1])
+def test_an_aimed_loss_is_least_at_its_target(switch):
+    changes = {"init_scale": 0.0, "init_context_scale": 0.0}
+    if switch is not None:
+        changes |= {"reward": True, "products": True, "init_temporal": "correlation", "init_switch": switch}
+    settings = small_loss(**changes)
+    spaces, rng = CONTINUOUS, np.random.default_rng(3)
+    targets = rng.normal(size=(settings.sides, 2, 4)) * 0.1
+    loss = aim(init_loss(jax.random.key(0), settings, spaces), jnp.asarray(targets), settings, spaces)
+    seen, columns = rng.normal(size=3), row_columns(settings, spaces)
+    grid = np.stack(np.meshgrid(*[np.linspace(-1.5, 1.5, 61)] * 2), axis=-1).reshape(-1, 2)
+    rows = np.zeros((len(grid), max(it.stop for it in columns.values())))
+    rows[:, columns["observation"]], rows[:, columns["policy"]] = seen, grid
+    constants = np.zeros(loss.head.shape[0] - rows.shape[1] - settings.context)
+    for side in range(settings.sides):
+        context = np.zeros(settings.context)
+        if switch is not None:  # u and v of a full correlation, see _carry_products
+            c = 1.0 - 2.0 * side
+            context[:2] = [max(2 * c + 1, 0.2 * (2 * c + 1)), max(2 * c - 1, 0.2 * (2 * c - 1))]
+        values = head_values(loss, jnp.asarray(rows), jnp.asarray(constants), jnp.asarray(context))
+        wanted = targets[side, :, :3] @ seen + targets[side, :, 3]
+        np.testing.assert_allclose(grid[int(jnp.argmin(values))], wanted, atol=0.03)
+
+
+# Usual observations.
+
+
+def test_pooled_statistics_are_those_of_all_rows():
+    rng = np.random.default_rng(4)
+    rows = rng.normal([1.0, -2.0], [3.0, 0.5], size=(3, 50, 2)) + rng.normal(size=(3, 1, 2))
+    each = [add(init_moments((2,)), jnp.asarray(part, jnp.float32)) for part in rows]
+    mean, deviation = pool(jax.tree.map(lambda *leaves: jnp.stack(leaves), *each))
+    np.testing.assert_allclose(mean, rows.reshape(-1, 2).mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(deviation, rows.reshape(-1, 2).std(axis=0), rtol=1e-5)
+
+
+def test_usual_observations_are_used_and_kept():
+    usual = known_moments([1.0, 2.0, 3.0], [2.0, 0.5, 1.0])
+    np.testing.assert_allclose(normalise(usual, jnp.array([3.0, 2.5, 3.0])), [1.0, 1.0, 0.0], rtol=1e-6)
+    stats = init_normaliser(3, 2, usual)
+    rollout = some_rollout(np.random.default_rng(5), CONTINUOUS, 8)
+    after = learn_statistics(stats, rollout, CONTINUOUS, usual=True)
+    for ours, before in zip(jax.tree.leaves(after.observation), jax.tree.leaves(usual), strict=True):
+        np.testing.assert_array_equal(ours, before)
+    assert after.reward.count == after.action.count == 8
+
+
+def test_what_is_usual_is_measured_on_training_tasks():
+    measured, steps = measure_usual(SETTINGS)
+    assert len(measured.policy.usual_mean) == len(measured.policy.usual_deviation) == 4
+    assert min(measured.policy.usual_deviation) >= np.float32(0.1)
+    assert not measured.policy.to_be_measured
+    horizon = load_family("point-reach").horizon
+    assert steps == 4 * (SETTINGS.lifetime.steps + SETTINGS.lifetime.scoring_episodes * horizon)
+
+
+def test_a_lifetime_begins_and_ends_with_what_is_usual(reference):
+    artefact = load_loss(reference.run)
+    settings, learner = fitting(artefact, "point-reach")
+    outcome = first._lifetimes(settings, artefact.phi)
+    np.testing.assert_array_equal(outcome.normaliser.observation.mean[0], np.float32(settings.policy.usual_mean))
+    assert isinstance(outcome.normaliser.observation, Moments)
+    assert learner.dimension == len(artefact.phi)
+
+
+# All of it in a run: the same end, whoever works and however often it is stopped.
+
+
+def test_the_number_of_processes_changes_nothing(reference, tmp_path):
+    evolved = evolve_run(create_run(SETTINGS, tmp_path / "run"), SETTINGS, "local", 2)
+    assert evolved.loss_sha256 == reference.loss_sha256
+    assert evolved.env_steps == reference.env_steps
+
+
+@pytest.mark.parametrize("moment", ["search", "checkpoint", "config", "epoch"])
+def test_stopped_anywhere_and_resumed(moment, reference, tmp_path, monkeypatch):
+    run = create_run(SETTINGS, tmp_path / "run")
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    on = {"search": {"on_tried": stop}, "epoch": {"on_epoch": stop}}.get(moment, {})
+    with monkeypatch.context() as patch:
+        if moment in ("checkpoint", "config"):
+            patch.setattr(evolution, {"checkpoint": "write_atomic", "config": "write_json"}[moment], stop)
+        with pytest.raises(KeyboardInterrupt):
+            evolve_run(run, SETTINGS, "inline", **on)
+    opened, settings = open_run(tmp_path / "run")
+    assert settings.policy.to_be_measured == (moment != "epoch")
+    assert extend(opened, settings, SETTINGS)[1] == settings  # as asked for, before anything was measured
+    evolved = evolve_run(opened, settings, "inline")
+    assert evolved.loss_sha256 == reference.loss_sha256
+    assert evolved.env_steps == reference.env_steps
+
+
+def test_a_loss_to_start_from_brings_what_is_usual(reference, tmp_path):
+    artefact = load_loss(reference.run)
+    run = create_run(SETTINGS, tmp_path / "run", artefact)
+    _, settings = open_run(run.path)
+    assert settings.policy.usual_mean == tuple(artefact.manifest["settings"]["policy"]["usual_mean"])
+    other = replace(SETTINGS, policy=replace(SETTINGS.policy, normalise="lifetime"))
+    with pytest.raises(BadInput, match="normalise"):
+        create_run(other, tmp_path / "other", artefact)
+    assert not (tmp_path / "other").exists()
+
+
+def test_two_sides_find_a_target_each(tmp_path):
+    settings = Settings(
+        "directional-half-cheetah",
+        policy=PolicySettings(hidden=(8,), log_std=-1.0),
+        loss=small_loss(
+            hidden=32, reward=True, products=True, init_temporal="correlation", init_switch=8, init_scale=0.0
+        ),
+        lifetime=replace(SETTINGS.lifetime, updates=2),
+        evolution=EvolutionSettings(epochs=1, noise_vectors=2, lifetimes=4, shard=4, horizon=10),
+        search=SearchSettings(epochs=4, noise_vectors=16),
+    )
+    tried = []
+    evolve_run(create_run(settings, tmp_path / "run"), settings, "inline", on_tried=tried.append)
+    assert [step.side for step in tried] == [0] * 4 + [1] * 4
+    assert all(step.env_steps == 160 for step in tried)
+
+
+USUAL = ["--policy.usual-mean", "1", "--policy.usual-deviation", "1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["point-reach", "--loss.init", "plain", "--search.epochs", "3"], "search.epochs needs"),
+        (["random-cart-pole", "--search.epochs", "3"], "search.epochs must be 0"),
+        (["point-reach", "--search.noise-vectors", "3"], "must be even"),
+        (["point-reach", *USUAL], "normalise family"),
+        (["point-reach", "--policy.normalise", "family", *USUAL], "needs 4 numbers"),
+    ],
+)
+def test_bad_input_is_refused(arguments, sentence, tmp_path, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["evolve", *arguments, "--run", str(tmp_path / "run")])
+    assert stopped.value.code == 2
+    assert sentence in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "run").exists()
