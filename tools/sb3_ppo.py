@@ -3,7 +3,7 @@
     .venv/bin/python tools/sb3_ppo.py random-hopper --steps 8192 --tasks 20      after `make test-sb3` installed it
 
 The tasks are those of tools/tune_ppo.py (Split.TRAIN, seed 1), one fresh policy for each, observations and rewards
-normalised, the initial log-std that of the family's preset; the return is the mean of three episodes with the
+normalised, the initial log-std that of our tuned PPO; the return is the mean of three episodes with the
 policy's own noise, as in a lifetime's scoring.
 """
 
@@ -29,21 +29,26 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize  # noqa: 
 from epg.methods.shards import draw_lifetimes, find_family  # noqa: E402
 from epg.parts.families.base import unstack  # noqa: E402
 from epg.people.gym import environment_id  # noqa: E402
-from epg.people.presets import preset  # noqa: E402
+from epg.people.presets import preset, tuned_ppo  # noqa: E402
 from epg.words.keys import Split  # noqa: E402
 
 GRID = {"n_steps": (256, 512), "n_epochs": (10, 20), "learning_rate": (3e-4, 1e-3)}
 
 
+def log_std_of(family: str, steps: int) -> float:
+    """Return the initial log-std of our PPO for so many steps."""
+    tuned = tuned_ppo(family, steps).log_std
+    return preset(family, "laptop").policy.log_std if tuned is None else tuned
+
+
 def train(family: str, task: object, steps: int, how: dict, seed: int) -> float:
     """Train on one task; return the mean return of three episodes."""
-    log_std = preset(family, "laptop").policy.log_std
 
     def make() -> gymnasium.Env:
         return gymnasium.make(environment_id(family), task=task)
 
     training = VecNormalize(DummyVecEnv([make]), gamma=0.99)
-    policy = {"log_std_init": log_std}
+    policy = {"log_std_init": log_std_of(family, steps)}
     model = PPO("MlpPolicy", training, seed=seed, device="cpu", batch_size=64, policy_kwargs=policy, **how)
     model.learn(steps)
     training.training, training.norm_reward = False, False
@@ -75,7 +80,7 @@ def main() -> None:
             "family": arguments.family,
             "learner": "stable-baselines3",
             "steps": arguments.steps,
-            "log_std": preset(arguments.family, "laptop").policy.log_std,
+            "log_std": log_std_of(arguments.family, arguments.steps),
             **how,
             "tasks": arguments.tasks,
             "mean": round(float(final.mean()), 3),

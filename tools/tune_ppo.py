@@ -21,6 +21,7 @@ import numpy as np  # noqa: E402
 
 from epg.lifetime.learner import hand_made  # noqa: E402
 from epg.methods.evaluation import ranked_worst, record  # noqa: E402
+from epg.methods.first import measure_usual  # noqa: E402
 from epg.parts.families import load_family  # noqa: E402
 from epg.parts.families.base import HostFamily  # noqa: E402
 from epg.people import presets  # noqa: E402
@@ -44,6 +45,8 @@ QUICK = {"steps_per_update": (64,), "passes": (4,), "learning_rate": (1e-3, 3e-3
 def search(family: str, grid: dict, tasks: int, log_stds: tuple[float, ...], steps: int | None) -> list[dict]:
     """Return every setting with the mean return and its standard error over training tasks, best first."""
     tried, base = [], presets.preset(family, "laptop")
+    if base.policy.to_be_measured:  # PPO sees what the losses see
+        base = measure_usual(base)[0]
     for values in itertools.product(*grid.values()):
         opponent = replace(presets.Opponent(), **dict(zip(grid, values, strict=True)))
         for log_std in log_stds or (base.policy.log_std,):

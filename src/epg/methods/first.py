@@ -23,6 +23,7 @@ from epg.methods.shards import batch_of_lifetimes, find_family, make_plan, while
 from epg.parts.executors.base import Executor
 from epg.parts.loss import aim
 from epg.parts.normaliser import pool
+from epg.parts.strategy import centred_ranks
 from epg.words.keys import Split, Stream, run_key
 from epg.words.records import Outcome
 from epg.words.settings import Settings
@@ -48,6 +49,8 @@ class Tried:
     """Wall-clock time of this step."""
 
 
+AVERAGED = 0.75  # from this share of the search on, weights are averaged
+
 OnTried = Callable[[Tried], None]
 
 
@@ -60,39 +63,43 @@ def measure_usual(settings: Settings) -> tuple[Settings, int]:
 
 
 def search_targets(settings: Settings, workers: Executor, on_tried: OnTried | None = None) -> tuple[np.ndarray, int]:
-    """Search for targets that act well; return their weights [sides, A (O + 1)] and the environment steps spent."""
+    """Search for targets that act well; return their weights [sides, A (O + 1)] and the environment steps spent.
+
+    The weights are means over the last quarter of the search, which its steps circle.
+    """
     search, sides, spaces = settings.search, settings.loss.sides, find_family(settings.family).spaces
-    found, spent = np.zeros((sides, spaces.action * (spaces.observation + 1)), np.float32), 0
+    weights, spent = np.zeros((sides, spaces.action * (spaces.observation + 1)), np.float32), 0
+    late: list[list[np.ndarray]] = [[] for _ in range(sides)]
     for epoch in range(sides * search.epochs):
         began, side = time.perf_counter(), epoch // search.epochs
         key = run_key(settings.seed, Stream.TARGET, epoch)
-        noise = np.asarray(jax.random.normal(key, (search.noise_vectors // 2, found.shape[1])))
-        targets = found[side] + search.sigma * np.concatenate([noise, -noise])
+        noise = np.asarray(jax.random.normal(key, (search.noise_vectors // 2, weights.shape[1])))
+        targets = weights[side] + search.sigma * np.concatenate([noise, -noise])
         results = workers.map(list(_requests(targets, epoch, side, settings.evolution.shard)))
         fitness, exploded, steps = (
             np.concatenate([result[name] for result in results])[: len(targets)]
             for name in ("fitness", "exploded", "env_steps")
         )
-        found[side] += ascent(noise, fitness[: len(noise)], fitness[len(noise) :], search.step_size)
+        weights[side] += ascent(noise, fitness, search.step_size)
+        if epoch % search.epochs >= int(AVERAGED * search.epochs):
+            late[side].append(weights[side].copy())
         spent += int(steps.sum())
         if on_tried:
             mean, best = float(np.nanmean(fitness)), float(np.nanmax(fitness))
             seconds = time.perf_counter() - began
             on_tried(Tried(epoch, side, mean, best, int(exploded.sum()), int(steps.sum()), seconds))
-    return found, spent
+    return np.stack([np.mean(each, axis=0) for each in late]), spent
 
 
-def ascent(noise: np.ndarray, plus: np.ndarray, minus: np.ndarray, step_size: float) -> np.ndarray:
-    """Return the step of augmented random search from paired returns [P] of weights moved by +-noise [P, D].
+def ascent(noise: np.ndarray, fitness: np.ndarray, step_size: float) -> np.ndarray:
+    """Return the step of augmented random search from the returns [2 P] of weights moved by +noise, -noise [P, D].
 
-    Only the better half of the pairs counts, by the better of the two, and the step is in units of their
-    deviation. A pair with a return that is not finite does not count.
+    Returns are ranked first (non-finite ones last): else the few tasks in which a target excels decide for all. Only
+    the better half of the pairs counts, by the better of the two, and the step is in units of their deviation.
     """
-    best = np.where(np.isfinite(plus) & np.isfinite(minus), np.maximum(plus, minus), -np.inf)
-    order = np.argsort(-best, kind="stable")[: max(1, len(best) // 2)]
-    kept = order[np.isfinite(best[order])]
-    if not len(kept):
-        return np.zeros_like(noise[0])
+    pairs = len(noise)
+    plus, minus = np.split(centred_ranks(fitness), 2)
+    kept = np.argsort(-np.maximum(plus, minus), kind="stable")[: max(1, pairs // 2)]
     deviation = np.std(np.concatenate([plus[kept], minus[kept]]))
     if deviation == 0:
         return np.zeros_like(noise[0])

@@ -123,6 +123,11 @@ def while_evolving(settings: Settings) -> Family:
 
 def make_plan(settings: Settings, learner: Learner, family: Family) -> Plan:
     """Gather what a lifetime's program depends on."""
+    require(
+        not settings.policy.to_be_measured,
+        "policy.normalise is family, and what is usual is not known: evolve a loss, which measures it, "
+        "or set policy.usual_mean and policy.usual_deviation.",
+    )
     return Plan(learner, settings.lifetime, settings.policy, family.spaces, settings.loss.window)
 
 

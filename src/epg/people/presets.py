@@ -18,6 +18,7 @@ from epg.words.settings import (
     LossSettings,
     PolicyGradientSettings,
     PolicySettings,
+    SearchSettings,
     Settings,
     require,
 )
@@ -48,6 +49,12 @@ MANY = EvolutionSettings(
 BOTH_WAYS = replace(MANY, epochs=150, step_size_epochs=150, sigma_end=None, noise_vectors=64)
 """The same with two tasks for each pair, one in each direction."""
 
+FOUND: dict[str, Any] = {"sigma": 0.025, "sigma_end": 0.0125, "step_size": 0.008, "step_size_end": 0.002}
+"""Small steps, for evolution that begins with a target that was searched for."""
+
+CLOSELY: dict[str, Any] = {"minibatch": 64, "passes": 4, **PACE}
+"""Updates that follow such a target closely: four passes over whole updates of 64 steps."""
+
 DIRECTED: dict[str, Any] = {"window": 256, "reward": True, "products": True, "init_temporal": "correlation"}
 """Loss of a family that hides a direction: it is found by the reward's correlation with what is seen."""
 
@@ -72,15 +79,19 @@ LAPTOP: dict[str, Settings] = {
     ),
     "random-hopper": Settings(
         family="random-hopper",
+        policy=PolicySettings(log_std=-1.0, normalise="family"),
         loss=LossSettings(window=512),
-        lifetime=LifetimeSettings(64, updates=16, scoring_episodes=4, **PACE),
-        evolution=replace(MANY, horizon=500),
+        lifetime=LifetimeSettings(64, updates=16, scoring_episodes=4, **CLOSELY),
+        evolution=replace(MANY, horizon=500, epochs=40, step_size_epochs=40, **FOUND),
+        search=SearchSettings(epochs=400),
     ),
     "random-walker": Settings(
         family="random-walker",
+        policy=PolicySettings(log_std=-1.0, normalise="family"),
         loss=LossSettings(window=512),
-        lifetime=LifetimeSettings(64, updates=16, scoring_episodes=4, **PACE),
-        evolution=replace(MANY, horizon=500),
+        lifetime=LifetimeSettings(64, updates=16, scoring_episodes=4, **CLOSELY),
+        evolution=replace(MANY, horizon=500, epochs=40, step_size_epochs=40, **FOUND),
+        search=SearchSettings(epochs=400),
     ),
     "random-reacher": Settings(
         family="random-reacher",
@@ -97,10 +108,11 @@ LAPTOP: dict[str, Settings] = {
     ),
     "directional-half-cheetah": Settings(
         family="directional-half-cheetah",
-        policy=PolicySettings(log_std=-1.0),
+        policy=PolicySettings(log_std=-1.0, normalise="family"),
         loss=LossSettings(init_switch=8, hidden=32, **DIRECTED),
-        lifetime=LifetimeSettings(64, updates=24, scoring_episodes=2, **PACE),
-        evolution=BOTH_WAYS,
+        lifetime=LifetimeSettings(64, updates=24, scoring_episodes=2, **CLOSELY),
+        evolution=replace(BOTH_WAYS, epochs=40, step_size_epochs=40, **FOUND),
+        search=SearchSettings(epochs=300),
     ),
     "goal-ant": Settings(
         family="goal-ant",
@@ -174,6 +186,7 @@ def _smoke(family: str) -> Settings:
         loss=replace(settings.loss, window=64),
         lifetime=replace(settings.lifetime, steps_per_update=32, minibatch=32, updates=4, scoring_episodes=3),
         evolution=replace(settings.evolution, epochs=4, noise_vectors=4, lifetimes=8, shard=4, objective="final"),
+        search=replace(settings.search, epochs=min(2, settings.search.epochs), noise_vectors=8),
     )
 
 
@@ -199,6 +212,8 @@ class Opponent:
     learning_rate: float = 1e-3
     learning_rate_end: float | None = None
     entropy_weight: float = 0.0
+    log_std: float | None = None
+    """Initial log standard deviation; by default that of the loss it is set against."""
 
 
 TUNED_PPO: dict[str, dict[int, Opponent]] = {
@@ -227,7 +242,11 @@ def tuned_ppo(family: str, steps: int) -> Opponent:
 
 
 def opponent(settings: Settings, family: str, steps: int | None = None, how: Opponent | None = None) -> Settings:
-    """Return PPO's settings from the same initial policies: tuned, and for as many steps, unless told otherwise."""
+    """Return PPO's settings: tuned, and for as many steps, unless told otherwise.
+
+    Its policies are those of the loss, but for the log-std where another suits it better. It sees observations as
+    the loss does, by what is usual in the family, if that was measured.
+    """
     require(steps is None or steps > 0, f"PPO's steps must be above zero, not {steps}.")
     steps = steps or settings.lifetime.steps
     tuned = how or tuned_ppo(family, steps)
@@ -241,9 +260,10 @@ def opponent(settings: Settings, family: str, steps: int | None = None, how: Opp
         learning_rate_end=tuned.learning_rate_end,
         scoring_episodes=settings.lifetime.scoring_episodes,
     )
+    policy = replace(settings.policy, normalise="lifetime") if settings.policy.to_be_measured else settings.policy
     return Settings(
         family=family,
-        policy=settings.policy,
+        policy=policy if tuned.log_std is None else replace(policy, log_std=tuned.log_std),
         loss=LossSettings(window=max(size, settings.loss.window)),
         lifetime=lifetime,
         ppo=PolicyGradientSettings(entropy_weight=tuned.entropy_weight),

@@ -256,12 +256,12 @@ class SearchSettings:
 
     epochs: int = 0
     """Steps of the search, for each side of a switch; 0: the first target is random."""
-    noise_vectors: int = 128
+    noise_vectors: int = 64
     """Perturbed targets per step, in pairs of opposite sign, each pair with a task of its own."""
     sigma: float = 0.05
     """Standard deviation of the noise on the target's weights."""
     step_size: float = 0.03
-    """Step size, in units of the deviation of the returns."""
+    """Step size, in units of the deviation of the ranks."""
 
     def __post_init__(self) -> None:
         require(self.epochs >= 0, f"search.epochs must not be negative, not {self.epochs}.")
