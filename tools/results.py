@@ -73,9 +73,17 @@ def _final(result: dict, method: str) -> np.ndarray:
 
 def _spent(run: Path) -> dict:
     """Return what an evolution cost."""
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    total = json.loads((run / "loss.json").read_text())["env_steps"]
-    return {"epochs": len(lines), "env_steps": total, "seconds": round(sum(line["seconds"] for line in lines))}
+    epochs, search = (_lines(run / name) for name in ("metrics.jsonl", "search.jsonl"))
+    return {
+        "search": len(search),
+        "epochs": len(epochs),
+        "env_steps": json.loads((run / "loss.json").read_text())["env_steps"],
+        "seconds": round(sum(line["seconds"] for line in epochs + search)),
+    }
+
+
+def _lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def _sides(family: str) -> list[float] | None:
@@ -123,10 +131,11 @@ def section(family: str, result: dict) -> list[str]:
         for sign, name in ((1.0, "forwards"), (-1.0, "backwards")):
             told = [interval(finals[it][side == sign]) for it in ("shipped", "ppo", "ppo_long")]
             lines.append(f"| {name} | {(side == sign).sum()} | {' | '.join(told)} |")
-    lines += ["", "| evolution | epochs | environment steps | wall clock |", "|---|---|---|---|"]
+    lines += ["", "| evolution | search steps | epochs | environment steps | wall clock |", "|---|---|---|---|---|"]
     for name, spent in result["spent"].items():
         lines.append(
-            f"| {name} | {spent['epochs']} | {spent['env_steps'] / 1e6:.1f} M | {spent['seconds'] / 60:.0f} min |"
+            f"| {name} | {spent.get('search', 0)} | {spent['epochs']} | {spent['env_steps'] / 1e6:.1f} M "
+            f"| {spent['seconds'] / 60:.0f} min |"
         )
     return [
         *lines,

@@ -108,15 +108,16 @@ def ascent(noise: np.ndarray, fitness: np.ndarray, step_size: float) -> np.ndarr
 
 
 def aimed_phi(settings: Settings, targets: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return the first phi with its targets moved by linear weights [sides, A (O + 1)], and the steps it took.
+    """Return the first phi with these linear targets, [sides, A (O + 1)] weights, and the steps it took to find it.
 
-    Which of two targets belongs to which sign of the switch, a few lifetimes of both losses tell.
+    Nothing random is left in the head: it would move the targets away from what was found. Which of two targets belongs to which sign of the switch, a few lifetimes of both losses tell.
     """
-    learned = Learned(settings.loss, settings.policy, find_family(settings.family).spaces)
-    first = learned.unravel(_first(settings))
+    still = replace(settings.loss, init_scale=0.0, init_context_scale=0.0)
+    learned = Learned(still, settings.policy, find_family(settings.family).spaces)
+    first = learned.unravel(learned.initial_phi(run_key(settings.seed, Stream.LOSS)))
 
     def aimed(targets: np.ndarray) -> np.ndarray:
-        return np.asarray(ravel_pytree(aim(first, jnp.asarray(targets), settings.loss, learned.spaces))[0])
+        return np.asarray(ravel_pytree(aim(first, jnp.asarray(targets), still, learned.spaces))[0])
 
     if len(targets) == 1:
         return aimed(targets), 0

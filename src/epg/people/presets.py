@@ -82,7 +82,7 @@ LAPTOP: dict[str, Settings] = {
         policy=PolicySettings(log_std=-1.0, normalise="family"),
         loss=LossSettings(window=512),
         lifetime=LifetimeSettings(64, updates=16, scoring_episodes=4, **CLOSELY),
-        evolution=replace(MANY, horizon=500, epochs=40, step_size_epochs=40, **FOUND),
+        evolution=replace(MANY, horizon=500, epochs=25, step_size_epochs=25, **FOUND),
         search=SearchSettings(epochs=400),
     ),
     "random-walker": Settings(
@@ -90,7 +90,7 @@ LAPTOP: dict[str, Settings] = {
         policy=PolicySettings(log_std=-1.0, normalise="family"),
         loss=LossSettings(window=512),
         lifetime=LifetimeSettings(64, updates=16, scoring_episodes=4, **CLOSELY),
-        evolution=replace(MANY, horizon=500, epochs=40, step_size_epochs=40, **FOUND),
+        evolution=replace(MANY, horizon=500, epochs=25, step_size_epochs=25, **FOUND),
         search=SearchSettings(epochs=400),
     ),
     "random-reacher": Settings(
@@ -111,7 +111,7 @@ LAPTOP: dict[str, Settings] = {
         policy=PolicySettings(log_std=-1.0, normalise="family"),
         loss=LossSettings(init_switch=8, hidden=32, **DIRECTED),
         lifetime=LifetimeSettings(64, updates=24, scoring_episodes=2, **CLOSELY),
-        evolution=replace(BOTH_WAYS, epochs=40, step_size_epochs=40, **FOUND),
+        evolution=replace(BOTH_WAYS, epochs=25, step_size_epochs=25, **FOUND),
         search=SearchSettings(epochs=300),
     ),
     "goal-ant": Settings(
