@@ -146,6 +146,29 @@ def test_model_files_are_found_or_missed_in_a_sentence(tmp_path, monkeypatch):
         model_path("gymnasium_robotics:fetch/reach.xml")
 
 
+@pytest.mark.parametrize(
+    "name", ["random-hopper", "random-walker", "directional-half-cheetah", "goal-ant", "random-reacher"]
+)
+def test_leaving_islands_out_changes_no_bit(name):
+    # The flag is set because it is faster; MuJoCo's own search for islands is the oracle.
+    family = load_family(name)
+    without = compile_spec(load_spec(family))
+    flag = int(mujoco.mjtDisableBit.mjDSBL_ISLAND)
+    assert without.opt.disableflags & flag
+    searching = compile_spec(load_spec(family))
+    searching.opt.disableflags &= ~flag
+    rng, ends = np.random.default_rng(0), []
+    controls = rng.uniform(-1.0, 1.0, size=(200, without.nu))
+    for model in (without, searching):
+        data = mujoco.MjData(model)
+        for control in controls:
+            data.ctrl[:] = control
+            mujoco.mj_step(model, data)
+        ends.append(np.concatenate([data.qpos, data.qvel]))
+    np.testing.assert_array_equal(*ends)
+    assert np.abs(ends[0]).max() < 1e3
+
+
 def test_what_only_a_camera_sees_is_left_out():
     assert load_spec(RANDOM_HOPPER).compile().ntex == 0
     assert load_spec(RANDOM_HOPPER, visible=True).compile().ntex > 0

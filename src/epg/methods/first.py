@@ -110,7 +110,8 @@ def ascent(noise: np.ndarray, fitness: np.ndarray, step_size: float) -> np.ndarr
 def aimed_phi(settings: Settings, targets: np.ndarray) -> tuple[np.ndarray, int]:
     """Return the first phi with these linear targets, [sides, A (O + 1)] weights, and the steps it took to find it.
 
-    Nothing random is left in the head: it would move the targets away from what was found. Which of two targets belongs to which sign of the switch, a few lifetimes of both losses tell.
+    Nothing random is left in the head: it would move the targets away from what was found. Which of two targets
+    belongs to which sign of the switch, a few lifetimes of both losses tell.
     """
     still = replace(settings.loss, init_scale=0.0, init_context_scale=0.0)
     learned = Learned(still, settings.policy, find_family(settings.family).spaces)

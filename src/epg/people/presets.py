@@ -102,9 +102,11 @@ LAPTOP: dict[str, Settings] = {
     ),
     "directional-hopper": Settings(
         family="directional-hopper",
+        policy=PolicySettings(log_std=-1.0, normalise="family"),
         loss=LossSettings(init_switch=5, **DIRECTED),
-        lifetime=LifetimeSettings(64, updates=24, scoring_episodes=2, **PACE),
-        evolution=replace(BOTH_WAYS, horizon=500),
+        lifetime=LifetimeSettings(64, updates=24, scoring_episodes=2, **CLOSELY),
+        evolution=replace(BOTH_WAYS, horizon=500, epochs=25, step_size_epochs=25, **FOUND),
+        search=SearchSettings(epochs=300),
     ),
     "directional-half-cheetah": Settings(
         family="directional-half-cheetah",
@@ -123,10 +125,11 @@ LAPTOP: dict[str, Settings] = {
     ),
     "fetch-reach": Settings(
         family="fetch-reach",
-        policy=PolicySettings(log_std=-1.0),
+        policy=PolicySettings(log_std=-1.0, normalise="family"),
         loss=LossSettings(window=128),
-        lifetime=LifetimeSettings(64, updates=16, scoring_episodes=8, **PACE),
-        evolution=MANY,
+        lifetime=LifetimeSettings(64, updates=16, scoring_episodes=8, **CLOSELY),
+        evolution=replace(MANY, epochs=15, step_size_epochs=15, **FOUND),
+        search=SearchSettings(epochs=100),
     ),
 }
 """Recipes per family; docs/lab.md tells which of them beat PPO on held-out tasks, and how they came about."""
@@ -220,8 +223,8 @@ TUNED_PPO: dict[str, dict[int, Opponent]] = {
     "point-goal": {2048: Opponent(steps_per_update=128, passes=10, learning_rate=6e-3)},
     "point-reach": {1024: Opponent(steps_per_update=128, passes=20, learning_rate=5e-4)},
     "random-hopper": {
-        1024: Opponent(steps_per_update=128, learning_rate=3e-3),
-        8192: Opponent(steps_per_update=256, learning_rate_end=0.0),
+        1024: Opponent(steps_per_update=128, learning_rate=3e-3, log_std=0.0),
+        8192: Opponent(steps_per_update=256, learning_rate_end=0.0, log_std=0.0),
     },
     "random-reacher": {
         2048: Opponent(steps_per_update=256, learning_rate=3e-3, learning_rate_end=0.0),
