@@ -45,13 +45,12 @@ QUICK = {"steps_per_update": (64,), "passes": (4,), "learning_rate": (1e-3, 3e-3
 def search(family: str, grid: dict, tasks: int, log_stds: tuple[float, ...], steps: int | None) -> list[dict]:
     """Return every setting with the mean return and its standard error over training tasks, best first."""
     tried, base = [], presets.preset(family, "laptop")
-    if base.policy.to_be_measured:  # PPO sees what the losses see
-        base = measure_usual(base)[0]
+    if grid.get("normalise") == ("family",):
+        base = measure_usual(replace(base, policy=replace(base.policy, normalise="family")))[0]
     for values in itertools.product(*grid.values()):
-        opponent = replace(presets.Opponent(), **dict(zip(grid, values, strict=True)))
         for log_std in log_stds or (base.policy.log_std,):
-            settings = replace(base, policy=replace(base.policy, log_std=log_std))
-            settings = presets.opponent(settings, family, steps, opponent)
+            opponent = replace(presets.Opponent(log_std=log_std), **dict(zip(grid, values, strict=True)))
+            settings = presets.opponent(base, family, steps, opponent)
             learner = hand_made("ppo", settings, load_family(family).spaces)
             phi = np.zeros(0, np.float32)
             result = record(settings, learner, family, tasks, 1, phi, ("ppo", "PPO"), Split.TRAIN)
@@ -60,7 +59,6 @@ def search(family: str, grid: dict, tasks: int, log_stds: tuple[float, ...], ste
                 {
                     "family": family,
                     "steps": settings.lifetime.steps,
-                    "log_std": log_std,
                     **asdict(opponent),
                     "tasks": tasks,
                     "mean": round(float(final.mean()), 3),
@@ -77,12 +75,13 @@ def main() -> None:
     parser.add_argument("family")
     parser.add_argument("--tasks", type=int, default=64)
     parser.add_argument("--log-std", type=float, nargs="*", default=())
+    parser.add_argument("--normalise", choices=("lifetime", "family"), default="lifetime")
     parser.add_argument("--steps", type=int, help="of a lifetime; by default those of the laptop preset")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--record", type=Path, default=Path("docs/ppo_search.jsonl"))
     arguments = parser.parse_args()
     host = isinstance(load_family(arguments.family), HostFamily)
-    grid = QUICK if arguments.quick else PHYSICAL if host else GRID
+    grid = {**(QUICK if arguments.quick else PHYSICAL if host else GRID), "normalise": (arguments.normalise,)}
     found = search(arguments.family, grid, arguments.tasks, arguments.log_std, arguments.steps)
     with arguments.record.open("a") as file:
         file.writelines(json.dumps(one) + "\n" for one in found)

@@ -217,14 +217,16 @@ class Opponent:
     entropy_weight: float = 0.0
     log_std: float | None = None
     """Initial log standard deviation; by default that of the loss it is set against."""
+    normalise: Literal["lifetime", "family"] = "lifetime"
+    """By what observations are normalised; `family` only where the loss it is set against has measured it."""
 
 
 TUNED_PPO: dict[str, dict[int, Opponent]] = {
     "point-goal": {2048: Opponent(steps_per_update=128, passes=10, learning_rate=6e-3)},
     "point-reach": {1024: Opponent(steps_per_update=128, passes=20, learning_rate=5e-4)},
     "random-hopper": {
-        1024: Opponent(steps_per_update=128, learning_rate=3e-3, log_std=0.0),
-        8192: Opponent(steps_per_update=256, learning_rate_end=0.0, log_std=0.0),
+        1024: Opponent(steps_per_update=128, learning_rate=3e-3, log_std=0.0, normalise="family"),
+        8192: Opponent(steps_per_update=256, learning_rate_end=0.0, log_std=0.0, normalise="family"),
     },
     "random-reacher": {
         2048: Opponent(steps_per_update=256, learning_rate=3e-3, learning_rate_end=0.0),
@@ -247,8 +249,7 @@ def tuned_ppo(family: str, steps: int) -> Opponent:
 def opponent(settings: Settings, family: str, steps: int | None = None, how: Opponent | None = None) -> Settings:
     """Return PPO's settings: tuned, and for as many steps, unless told otherwise.
 
-    Its policies are those of the loss, but for the log-std where another suits it better. It sees observations as
-    the loss does, by what is usual in the family, if that was measured.
+    Its policies are those of the loss, but for log-std and normalisation where others suit it better.
     """
     require(steps is None or steps > 0, f"PPO's steps must be above zero, not {steps}.")
     steps = steps or settings.lifetime.steps
@@ -263,7 +264,9 @@ def opponent(settings: Settings, family: str, steps: int | None = None, how: Opp
         learning_rate_end=tuned.learning_rate_end,
         scoring_episodes=settings.lifetime.scoring_episodes,
     )
-    policy = replace(settings.policy, normalise="lifetime") if settings.policy.to_be_measured else settings.policy
+    policy = settings.policy
+    if tuned.normalise == "lifetime" or policy.to_be_measured:
+        policy = replace(policy, normalise="lifetime", usual_mean=(), usual_deviation=())
     return Settings(
         family=family,
         policy=policy if tuned.log_std is None else replace(policy, log_std=tuned.log_std),
