@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 from test_executors import wait_until
 
-from epg.methods.evolution import Epoch, Evolved, create_run, evolve_run, open_run
+from epg.methods.evolution import Epoch, Evolved, evolve_run
+from epg.methods.runs import create_run, open_run
 from epg.parts.metrics import MetricsWriter, read_metrics
 from epg.parts.store import Run
 from epg.people.cli import main

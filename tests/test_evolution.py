@@ -12,7 +12,8 @@ import pytest
 
 from epg.lifetime.learner import Learned
 from epg.methods import evolution, shards
-from epg.methods.evolution import Evolution, create_run, evolve_run, open_run
+from epg.methods.evolution import Evolution, evolve_run
+from epg.methods.runs import create_run, extend, open_run
 from epg.parts.families import load_family
 from epg.parts.store import Run, load_loss
 from epg.parts.strategy import shape_fitness
@@ -76,11 +77,11 @@ def _is_worker_of_this(pid: int) -> bool:
 def test_a_longer_run_goes_on_from_a_shorter_one(reference: evolution.Evolved, tmp_path: Path) -> None:
     short = smoke(epochs=2)
     evolve_run(create_run(short, tmp_path / "run"), short, "inline")
-    run, settings = evolution.extend(*open_run(tmp_path / "run"), smoke(epochs=6))
+    run, settings = extend(*open_run(tmp_path / "run"), smoke(epochs=6))
     assert evolve_run(run, settings, "inline").loss_sha256 == reference.loss_sha256
     assert Run.open(tmp_path / "run").config["settings"]["evolution"]["epochs"] == 6
     with pytest.raises(BadInput, match=r"--evolution\.sigma"):
-        evolution.extend(run, settings, smoke(epochs=6, sigma=0.5))
+        extend(run, settings, smoke(epochs=6, sigma=0.5))
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(reference: evolution.Evolved, tmp_path: Path) -> None:
@@ -93,7 +94,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(reference: evo
     assert checkpoint is not None
     assert checkpoint.epoch == 2
     assert newest.name in checkpoint.skipped[0]
-    run, settings = evolution.extend(*open_run(run.path), smoke(epochs=6))
+    run, settings = extend(*open_run(run.path), smoke(epochs=6))
     assert evolve_run(run, settings, "inline").loss_sha256 == reference.loss_sha256
 
 
@@ -221,7 +222,7 @@ def test_an_evolution_may_start_from_a_loss(reference: evolution.Evolved, tmp_pa
     half = smoke(epochs=1, sigma=0.03)
     evolve_run(create_run(half, tmp_path / "parts", start), half, "inline")
     opened, begun = open_run(tmp_path / "parts")
-    again = evolve_run(*evolution.extend(opened, begun, settings), "inline")
+    again = evolve_run(*extend(opened, begun, settings), "inline")
     assert again.loss_sha256 == evolved.loss_sha256
     lost = create_run(settings, tmp_path / "lost", start)
     next(lost.checkpoints.iterdir()).unlink()

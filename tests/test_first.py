@@ -16,8 +16,9 @@ from epg.lifetime.learner import Learned
 from epg.lifetime.scan import try_out
 from epg.methods import evolution, first
 from epg.methods.evaluation import fitting
-from epg.methods.evolution import create_run, evolve_run, extend, open_run
+from epg.methods.evolution import evolve_run
 from epg.methods.first import ascent, measure_usual
+from epg.methods.runs import create_run, extend, open_run
 from epg.methods.shards import make_plan
 from epg.parts.families import load_family
 from epg.parts.loss import aim, head_values, init_loss, row_columns

@@ -17,7 +17,8 @@ from mutations import Files, mutate
 
 import epg
 from epg.methods.evaluation import fitting
-from epg.methods.evolution import Evolution, create_run, evolve_run, open_run
+from epg.methods.evolution import Evolution, evolve_run
+from epg.methods.runs import create_run, open_run
 from epg.parts.files import encode_tensors
 from epg.parts.store import Run, load_loss, save_loss
 from epg.people.presets import preset

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from epg.methods.evolution import create_run, evolve_run
+from epg.methods.evolution import evolve_run
+from epg.methods.runs import create_run
 from epg.people.presets import preset
 
 SRC = Path(__file__).parents[1] / "src"
@@ -74,7 +75,8 @@ use_single_thread()
 import pickle, _pickle, marshal
 import numpy as np
 from epg.methods.evaluation import fitting
-from epg.methods.evolution import Evolution, open_run
+from epg.methods.evolution import Evolution
+from epg.methods.runs import open_run
 from epg.parts.executors import wire
 from epg.parts.files import read_json, read_tensors
 from epg.parts.metrics import read_metrics

@@ -23,7 +23,8 @@ import pytest
 from test_executors import alive, numbers, wait_until
 from workloads import Stillborn
 
-from epg.methods.evolution import Evolved, create_run, evolve_run
+from epg.methods.evolution import Evolved, evolve_run
+from epg.methods.runs import create_run
 from epg.parts.executors import Cluster, ExecutorFailed, check_executor, make_executor
 from epg.parts.executors import ray as ray_executor
 from epg.parts.executors.ray import RayExecutor, check_address

@@ -52,7 +52,7 @@ def prepare(
 ) -> tuple[Run, Settings]:
     """Check everything that can be wrong, then make the run's directory, or open the one to resume."""
     use_single_thread()
-    from epg.methods import evolution
+    from epg.methods import runs
 
     check_executor(executor, processes, cluster)
     if not resume:
@@ -60,12 +60,12 @@ def prepare(
         assert settings is not None
         begin = load_loss(start) if isinstance(start, str | Path) else start
         path = Path(run or new_run_path(f"evolve-{settings.family}"))
-        created = evolution.create_run(settings, path, begin)
+        created = runs.create_run(settings, path, begin)
         return created, from_dict(Settings, created.config["settings"])
     require(start is None, "a run that is resumed has started: drop start.")
     require(run is not None, "resume needs run: the directory of the run to go on with.")
-    opened, begun = evolution.open_run(Path(str(run)), settings.family if settings else None)
-    return evolution.extend(opened, begun, settings) if settings else (opened, begun)
+    opened, begun = runs.open_run(Path(str(run)), settings.family if settings else None)
+    return runs.extend(opened, begun, settings) if settings else (opened, begun)
 
 
 def evolve(
