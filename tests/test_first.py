@@ -21,7 +21,7 @@ from epg.methods.first import ascent, measure_usual
 from epg.methods.runs import create_run, extend, open_run
 from epg.methods.shards import make_plan
 from epg.parts.families import load_family
-from epg.parts.loss import aim, head_values, init_loss, row_columns
+from epg.parts.loss import aim, head_rows, head_values, init_loss, row_columns
 from epg.parts.normaliser import Moments, add, init_moments, init_normaliser, known_moments, normalise, pool
 from epg.parts.policy import distribution, linear_policy
 from epg.parts.store import load_loss
@@ -91,31 +91,43 @@ def test_both_drivers_try_a_target_out_alike():
     assert (ours.steps == plan.lifetime.scoring_episodes * 20).all()
 
 
-def test_linear_policy_is_linear():
+def two_at_a_time(seen):
+    """The observations and their products, as loops."""
+    return np.array([[*one, *(one[i] * one[j] for i in range(len(one)) for j in range(i, len(one)))] for one in seen])
+
+
+@pytest.mark.parametrize("see", [np.asarray, two_at_a_time])
+def test_linear_policy_is_linear_in_what_it_sees(see):
     rng = np.random.default_rng(2)
-    weights, seen = rng.normal(size=(2, 4)), rng.normal(size=(5, 3))
+    observations = rng.normal(size=(5, 3))
+    seen = see(observations)
+    weights = rng.normal(size=(2, seen.shape[1] + 1))
     policy = linear_policy(jnp.asarray(weights.ravel()), PolicySettings(log_std=-1.0), CONTINUOUS)
-    acts = distribution(policy, jnp.asarray(seen), "tanh")
-    np.testing.assert_allclose(acts.mean, seen @ weights[:, :3].T + weights[:, 3], rtol=1e-5, atol=1e-6)
+    acts = distribution(policy, jnp.asarray(observations), "tanh")
+    np.testing.assert_allclose(acts.mean, seen @ weights[:, :-1].T + weights[:, -1], rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(acts.log_std, [-1.0, -1.0])
 
 
 # The loss that aims at a target.
 
 
+@pytest.mark.parametrize("pairs", [False, True])
 @pytest.mark.parametrize("switch", [None, 1])
-def test_an_aimed_loss_is_least_at_its_target(switch):
-    changes = {"init_scale": 0.0, "init_context_scale": 0.0}
+def test_an_aimed_loss_is_least_at_its_target(switch, pairs):
+    changes = {"init_scale": 0.0, "init_context_scale": 0.0, "pairs": pairs}
     if switch is not None:
         changes |= {"reward": True, "products": True, "init_temporal": "correlation", "init_switch": switch}
     settings = small_loss(**changes)
     spaces, rng = CONTINUOUS, np.random.default_rng(3)
-    targets = rng.normal(size=(settings.sides, 2, 4)) * 0.1
+    observation = rng.normal(size=3)
+    seen = two_at_a_time([observation])[0] if pairs else observation
+    targets = rng.normal(size=(settings.sides, 2, len(seen) + 1)) * 0.05
     loss = aim(init_loss(jax.random.key(0), settings, spaces), jnp.asarray(targets), settings, spaces)
-    seen, columns = rng.normal(size=3), row_columns(settings, spaces)
+    columns = row_columns(settings, spaces)
     grid = np.stack(np.meshgrid(*[np.linspace(-1.5, 1.5, 61)] * 2), axis=-1).reshape(-1, 2)
     rows = np.zeros((len(grid), max(it.stop for it in columns.values())))
-    rows[:, columns["observation"]], rows[:, columns["policy"]] = seen, grid
+    rows[:, columns["observation"]], rows[:, columns["policy"]] = observation, grid
+    rows = np.asarray(head_rows(settings, jnp.asarray(rows), jnp.asarray(rows[:, columns["observation"]])))
     constants = np.zeros(loss.head.shape[0] - rows.shape[1] - settings.context)
     for side in range(settings.sides):
         context = np.zeros(settings.context)
@@ -123,7 +135,7 @@ def test_an_aimed_loss_is_least_at_its_target(switch):
             c = 1.0 - 2.0 * side
             context[:2] = [max(2 * c + 1, 0.2 * (2 * c + 1)), max(2 * c - 1, 0.2 * (2 * c - 1))]
         values = head_values(loss, jnp.asarray(rows), jnp.asarray(constants), jnp.asarray(context))
-        wanted = targets[side, :, :3] @ seen + targets[side, :, 3]
+        wanted = targets[side, :, :-1] @ seen + targets[side, :, -1]
         np.testing.assert_allclose(grid[int(jnp.argmin(values))], wanted, atol=0.03)
 
 

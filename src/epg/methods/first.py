@@ -21,7 +21,7 @@ from jax.flatten_util import ravel_pytree
 from epg.lifetime.learner import Learned, evolved
 from epg.methods.shards import batch_of_lifetimes, find_family, make_plan, while_evolving
 from epg.parts.executors.base import Executor
-from epg.parts.loss import aim
+from epg.parts.loss import aim, target_columns
 from epg.parts.normaliser import pool
 from epg.parts.strategy import centred_ranks
 from epg.words.keys import Split, Stream, run_key
@@ -63,12 +63,13 @@ def measure_usual(settings: Settings) -> tuple[Settings, int]:
 
 
 def search_targets(settings: Settings, workers: Executor, on_tried: OnTried | None = None) -> tuple[np.ndarray, int]:
-    """Search for targets that act well; return their weights [sides, A (O + 1)] and the environment steps spent.
+    """Search for targets that act well; return their weights [sides, A (F + 1)] and the environment steps spent.
 
     The weights are means over the last quarter of the search, which its steps circle.
     """
     search, sides, spaces = settings.search, settings.loss.sides, find_family(settings.family).spaces
-    weights, spent = np.zeros((sides, spaces.action * (spaces.observation + 1)), np.float32), 0
+    columns = len(target_columns(settings.loss, spaces))
+    weights, spent = np.zeros((sides, spaces.action * (columns + 1)), np.float32), 0
     late: list[list[np.ndarray]] = [[] for _ in range(sides)]
     for epoch in range(sides * search.epochs):
         began, side = time.perf_counter(), epoch // search.epochs
@@ -108,7 +109,7 @@ def ascent(noise: np.ndarray, fitness: np.ndarray, step_size: float) -> np.ndarr
 
 
 def aimed_phi(settings: Settings, targets: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return the first phi with these linear targets, [sides, A (O + 1)] weights, and the steps it took to find it.
+    """Return the first phi with these linear targets, [sides, A (F + 1)] weights, and the steps it took to find it.
 
     Nothing random is left in the head: it would move the targets away from what was found. Which of two targets
     belongs to which sign of the switch, a few lifetimes of both losses tell.

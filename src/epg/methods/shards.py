@@ -66,7 +66,7 @@ def batch_of_lifetimes(plan: Plan, family: Family, seed: int, split: Split, bala
 
 
 def batch_of_trials(plan: Plan, family: Family, seed: int, sides: int) -> Trials:
-    """Compile `(target [S, A (O + 1)], task [S], epoch, side) -> returns, exploded, steps, each [S]`.
+    """Compile `(target [S, A (F + 1)], task [S], epoch, side) -> returns, exploded, steps, each [S]`.
 
     Nothing is trained. With two `sides`, all tasks are one, as it is or turned half around the family's orbit.
     """

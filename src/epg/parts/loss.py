@@ -13,9 +13,10 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
-from epg.parts.policy import Categorical, Gaussian, distribution
+from epg.parts.policy import Categorical, Gaussian, distribution, products
 from epg.words.keys import Key
 from epg.words.records import Experience, Trained
 from epg.words.settings import LossSettings, Spaces, require
@@ -102,8 +103,7 @@ def head_rows(settings: LossSettings, rows: Array, observation: Array) -> Array:
     """Return rows as the head sees them, [B, C] -> [B, C + O (O + 1) / 2] with the products of observations."""
     if not settings.pairs:
         return rows
-    first, second = jnp.triu_indices(observation.shape[1])
-    return jnp.concatenate([rows, observation[:, first] * observation[:, second]], axis=1)
+    return jnp.concatenate([rows, products(observation)], axis=1)
 
 
 def build_constants(settings: LossSettings, experience: Experience, memory: Array, log_std: Array) -> Array:
@@ -262,13 +262,20 @@ def _aim_at_targets(key: Key, loss: Loss, settings: LossSettings, spaces: Spaces
     return eqx.tree_at(lambda it: (it.head, it.head_bias, it.output), loss, (head, head_bias, output))
 
 
-def aim(loss: Loss, weights: Array, settings: LossSettings, spaces: Spaces) -> Loss:
-    """Move the targets of a target-action head by linear functions of the observation.
+def target_columns(settings: LossSettings, spaces: Spaces) -> np.ndarray:
+    """Return the columns of the head on which a searched target may depend: the observation, and its products."""
+    columns = head_columns(settings, spaces)
+    names = [name for name in ("observation", "observation pairs") if name in columns]
+    return np.concatenate([np.arange(columns[name].start, columns[name].stop) for name in names])
 
-    `weights` are [sides, A (O + 1)]: one target, or one for each sign of the switch.
+
+def aim(loss: Loss, weights: Array, settings: LossSettings, spaces: Spaces) -> Loss:
+    """Move the targets of a target-action head by linear functions of the F target columns.
+
+    `weights` are [sides, A (F + 1)]: one target, or one for each sign of the switch.
     """
-    rows = weights.reshape(settings.sides * spaces.action, spaces.observation + 1)
-    seen = head_columns(settings, spaces)["observation"]
+    seen = target_columns(settings, spaces)[:, None]
+    rows = weights.reshape(settings.sides * spaces.action, len(seen) + 1)
     even = 2 * jnp.arange(len(rows))
     head = loss.head.at[seen, even].add(-rows[:, :-1].T).at[seen, even + 1].add(rows[:, :-1].T)
     bias = loss.head_bias.at[even].add(-rows[:, -1]).at[even + 1].add(rows[:, -1])

@@ -57,9 +57,18 @@ def init_policy(key: Key, settings: PolicySettings, spaces: Spaces) -> Policy:
 
 
 def linear_policy(weights: Array, settings: PolicySettings, spaces: Spaces) -> Policy:
-    """Return a policy whose mean is linear in the observation, from [A (O + 1)] weights, each row ending in a bias."""
-    rows = weights.reshape(spaces.action, spaces.observation + 1)
+    """Return a policy whose mean is linear in what it sees, from [A (F + 1)] weights, each row ending in a bias.
+
+    It sees F = O numbers, the observation, or its products too.
+    """
+    rows = weights.reshape(spaces.action, -1)
     return Policy(Mlp((rows[:, :-1].T,), (rows[:, -1],)), jnp.full(spaces.action, settings.log_std))
+
+
+def products(observation: Array) -> Array:
+    """Return the products of all pairs of an observation's components, [..., O] -> [..., O (O + 1) / 2]."""
+    first, second = jnp.triu_indices(observation.shape[-1])
+    return observation[..., first] * observation[..., second]
 
 
 class Gaussian(eqx.Module):
@@ -123,7 +132,12 @@ class Categorical(eqx.Module):
 
 
 def distribution(policy: Policy, observation: Array, activation: str) -> Gaussian | Categorical:
-    """Return the action distribution at each observation, [..., O] -> [..., A]."""
+    """Return the action distribution at each observation, [..., O] -> [..., A].
+
+    A policy with more inputs than an observation has components sees its products too.
+    """
+    if policy.mlp.weights[0].shape[0] > observation.shape[-1]:
+        observation = jnp.concatenate([observation, products(observation)], axis=-1)
     out = apply_mlp(policy.mlp, observation, activation)
     return Gaussian(out, policy.log_std) if policy.log_std.size else Categorical(out)
 

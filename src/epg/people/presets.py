@@ -95,10 +95,11 @@ LAPTOP: dict[str, Settings] = {
     ),
     "random-reacher": Settings(
         family="random-reacher",
-        policy=PolicySettings(log_std=-1.0),
+        policy=PolicySettings(log_std=-1.0, normalise="family"),
         loss=LossSettings(window=128, pairs=True),
         lifetime=LifetimeSettings(128, updates=16, passes=8, scoring_episodes=8, **PACE),
-        evolution=replace(MANY, epochs=40, step_size_epochs=40),
+        evolution=replace(MANY, epochs=15, step_size_epochs=15, **FOUND),
+        search=SearchSettings(epochs=1000),
     ),
     "directional-hopper": Settings(
         family="directional-hopper",
