@@ -193,6 +193,47 @@ def test_fitness_of_several_runs_is_their_mean_and_deviation(tmp_path):
     assert "runs of 2 to 3 epochs, drawn to the shortest" in words(paths)
 
 
+def write_search(run, sides):
+    """search.jsonl: the mean returns of each target's steps."""
+    lines = [
+        {
+            "epoch": 0,
+            "side": side,
+            "fitness_mean": value,
+            "fitness_best": 9.0,
+            "exploded": 0,
+            "env_steps": 500,
+            "seconds": 30.0,
+        }
+        for side, returns in enumerate(sides)
+        for value in returns
+    ]
+    (run / "search.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_a_search_is_drawn_before_the_evolution(tmp_path):
+    run = write_evolution(tmp_path, [{}, {"epoch": 1}])
+    assert "search" not in words(figures.fitness_over_epochs([run]))
+    write_search(run, [[1.0, 2.0, 4.0], [3.0, None, 5.0]])
+    axes = Figure().subplots()
+    figures._draw_search(axes, [saved.read_search(run)])
+    np.testing.assert_array_equal([line.get_ydata() for line in axes.lines], [[1, 2, 4], [3, NAN, 5]])
+    drawn = words(figures.fitness_over_epochs([run]))
+    assert "step of the search for a first target" in drawn
+    assert "target 1" in drawn
+    assert "target 2" in drawn
+    assert "mean of perturbed targets" in words(figures.fitness_over_epochs([run, run]))
+
+
+def test_a_search_that_is_empty_or_damaged(tmp_path):
+    run = write_evolution(tmp_path, [{}])
+    (run / "search.jsonl").write_text("")  # only the usual observations were measured
+    assert saved.read_search(run) is None
+    (run / "search.jsonl").write_text('{"epoch": 0, "side": 0}\n')
+    with pytest.raises(BadInput, match=r"search\.jsonl is damaged: it lacks fitness_mean"):
+        saved.read_search(run)
+
+
 def test_epochs_without_finite_fitness_are_counted(tmp_path):
     write_evolution(tmp_path, [{}, {"epoch": 1, "fitness_mean": None}, {"epoch": 2, "fitness_mean": NAN}])
     assert "2 epochs without a finite mean fitness" in words(figures.fitness_over_epochs([tmp_path]))

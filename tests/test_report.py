@@ -161,6 +161,15 @@ def test_evolution_shows_totals_settings_and_its_comparison(tmp_path):
     assert len(both.addresses) == 2
 
 
+def test_a_search_counts_and_is_told(tmp_path):
+    write_evolution(tmp_path)
+    step = {"epoch": 0, "side": 0, "fitness_mean": -1.5, "env_steps": 100_000, "seconds": 60.0}
+    (tmp_path / "search.jsonl").write_text(json.dumps(step) + "\n" + json.dumps(step | {"fitness_mean": 7.25}) + "\n")
+    text = Page(write_report(tmp_path)).text
+    assert "|environment steps|1,400,000|wall clock|1 h 05 min|" in text
+    assert "|search for a first target|2 steps, mean return from −1.500 to 7.250|" in text
+
+
 def test_the_page_stands_alone_and_escapes(tmp_path):
     write_results(tmp_path, family="<script>alert(1)</script>")
     page = Page(write_report(tmp_path))

@@ -20,11 +20,13 @@ from epg.people.saved import (
     Epochs,
     Floats,
     Lifetimes,
+    Search,
     read_config,
     read_epochs,
     read_lifetimes,
     read_object,
     read_results,
+    read_search,
 )
 from epg.words.settings import require
 
@@ -73,14 +75,20 @@ def learning_curves(run: Path) -> list[Path]:
 def fitness_over_epochs(runs: Sequence[Path]) -> list[Path]:
     """Draw fitness, and below it the share of signal and α, against epochs (paper, Figure 20).
 
-    One run: mean, deviation and best of its population. Several: mean and deviation of their means. The
-    figure goes to the first run.
+    One run: mean, deviation and best of its population. Several: mean and deviation of their means. Above it the
+    search for a first target, where there was one. The figure goes to the first run.
     """
     require(len(runs) > 0, "fitness over epochs needs at least one run.")
     configs, evolutions = [read_config(run) for run in runs], [read_epochs(run) for run in runs]
+    searches = [search for search in map(read_search, runs) if search]
     with style.context(["default", STYLE]):
-        figure = Figure(figsize=(7, 4.8), layout="constrained")
-        top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+        panels = 3 if searches else 2
+        figure = Figure(figsize=(7, 2.4 * panels), layout="constrained")
+        *before, top, bottom = figure.subplots(panels, 1, height_ratios=[2, 3, 1][-panels:])
+        if before:
+            _draw_search(before[0], searches)
+        top.sharex(bottom)
+        top.tick_params(labelbottom=False)
         _draw_fitness(top, evolutions)
         families = ", ".join(dict.fromkeys(str(config["family"]) for config in configs))
         _title(figure, f"{families}: evolution of the loss")
@@ -180,6 +188,19 @@ def _draw_fitness(axes: Axes, evolutions: Sequence[Epochs]) -> None:
     _line(axes, x, mean, color=colour, label=label)
     low, high = mean - deviation, mean + deviation
     axes.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0, label=band)
+
+
+def _draw_search(axes: Axes, searches: Sequence[Search]) -> None:
+    """Draw one line per run and target."""
+    single = len(searches) == 1
+    for number, search in enumerate(searches):
+        for side, returns in enumerate(search.sides):
+            named = len(search.sides) > 1 and single
+            label = f"target {side + 1}" if named else None if number or side else "mean of perturbed targets"
+            shade = {"color": OTHER, "alpha": 1.0 if side == 0 else 0.5}
+            _line(axes, np.arange(len(returns), dtype=float), returns, linewidth=0.8, label=label, **shade)
+    axes.set(xlabel="step of the search for a first target", ylabel="return")
+    _legend(axes)
 
 
 def _draw_shares(axes: Axes, evolutions: Sequence[Epochs]) -> None:

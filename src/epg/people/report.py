@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from epg.parts.files import write_atomic
 from epg.people.figures import fitness_over_epochs, learning_curves
-from epg.people.saved import read_config, read_epochs, read_lifetimes, read_object, read_results
+from epg.people.saved import read_config, read_epochs, read_lifetimes, read_object, read_results, read_search
 from epg.words.settings import require
 
 
@@ -48,17 +48,21 @@ def _evolution(run: Path) -> dict[str, Any]:
     """Gather what the page says about an evolution."""
     known = (run / "config.json").is_file()
     require(known, f"{run} is not a run: it has neither results.json nor config.json.")
-    config, epochs = read_config(run), read_epochs(run)
+    config, epochs, search = read_config(run), read_epochs(run), read_search(run)
     first, last = (_number(epochs.fitness_mean[index]) for index in (0, -1))
+    spent = [part for part in (search, epochs) if part]
     facts = {
         "family": config["family"],
         "epochs": f"{len(epochs.epoch):,}",
-        "environment steps": f"{int(np.nansum(epochs.env_steps)):,}",
-        "wall clock": _duration(float(np.nansum(epochs.seconds))),
+        "environment steps": f"{sum(int(np.nansum(part.env_steps)) for part in spent):,}",
+        "wall clock": _duration(sum(float(np.nansum(part.seconds)) for part in spent)),
         "lifetimes non-finite": f"{int(np.nansum(epochs.nonfinite)):,}",
     }
     if (run / "loss.json").is_file():
         facts["loss sha256"] = read_object(run / "loss.json", "sha256")["sha256"]
+    if search:
+        ends = ", ".join(f"{_number(side[0])} to {_number(side[-1])}" for side in search.sides)
+        facts["search for a first target"] = f"{len(search.side):,} steps, mean return from {ends}"
     span = f"epochs {epochs.epoch[0]:.0f} to {epochs.epoch[-1]:.0f}"
     return {
         "title": f"Evolution on {config['family']}",

@@ -47,6 +47,25 @@ class Lifetimes:
 
 
 @dataclass(frozen=True)
+class Search:
+    """What the search for a first target recorded, one value per step."""
+
+    side: Floats
+    """Which target, of one or more."""
+    fitness_mean: Floats
+    """Mean return of the perturbed targets."""
+    env_steps: Floats
+    """Environment steps taken."""
+    seconds: Floats
+    """Wall clock of the step."""
+
+    @property
+    def sides(self) -> list[Floats]:
+        """Mean returns of each target's search."""
+        return [self.fitness_mean[self.side == side] for side in np.unique(self.side)]
+
+
+@dataclass(frozen=True)
 class Epochs:
     """What an evolution recorded, one value per epoch; NaN where it recorded none."""
 
@@ -135,15 +154,26 @@ def read_lifetimes(run: Path) -> list[Lifetimes]:
 def read_epochs(run: Path) -> Epochs:
     """Read metrics.jsonl of an evolution."""
     path = run / "metrics.jsonl"
-    names = [field.name for field in fields(Epochs)]
-    records = read_metrics(path)
-    require(len(records) > 0, f"{path} holds no epoch.")
-    rows = [[with_keys(record, path, names)[name] for name in names] for record in records]
+    columns = _read_columns(path, Epochs)
+    require(len(columns) > 0, f"{path} holds no epoch.")
+    return Epochs(*columns)
+
+
+def read_search(run: Path) -> Search | None:
+    """Read search.jsonl of an evolution; None where it began without a search."""
+    path = run / "search.jsonl"
+    columns = _read_columns(path, Search) if path.is_file() else ()
+    return Search(*columns) if len(columns) else None
+
+
+def _read_columns(path: Path, record: type) -> Floats | tuple[()]:
+    """Return what lines of JSON hold of each field of a record, [fields, lines]; empty without lines."""
+    names = [field.name for field in fields(record)]
+    rows = [[with_keys(line, path, names)[name] for name in names] for line in read_metrics(path)]
     try:
-        table = np.array(rows, dtype=float)  # null becomes NaN
+        return np.array(rows, dtype=float).T  # null becomes NaN
     except (ValueError, TypeError) as error:
         raise BadInput(f"{path} is damaged: {error}.") from None
-    return Epochs(*table.T)
 
 
 def with_keys(data: Any, path: Path, required: Sequence[str] = ()) -> dict[str, Any]:
