@@ -106,8 +106,8 @@ LAPTOP: dict[str, Settings] = {
         policy=PolicySettings(log_std=-1.0, normalise="family"),
         loss=LossSettings(init_switch=5, **DIRECTED),
         lifetime=LifetimeSettings(64, updates=24, scoring_episodes=2, **CLOSELY),
-        evolution=replace(BOTH_WAYS, horizon=500, epochs=25, step_size_epochs=25, **FOUND),
-        search=SearchSettings(epochs=300),
+        evolution=replace(BOTH_WAYS, horizon=500, epochs=20, step_size_epochs=20, **FOUND),
+        search=SearchSettings(epochs=200),
     ),
     "directional-half-cheetah": Settings(
         family="directional-half-cheetah",
@@ -129,8 +129,8 @@ LAPTOP: dict[str, Settings] = {
         policy=PolicySettings(log_std=-1.0, normalise="family"),
         loss=LossSettings(window=128),
         lifetime=LifetimeSettings(64, updates=16, scoring_episodes=8, **CLOSELY),
-        evolution=replace(MANY, epochs=15, step_size_epochs=15, **FOUND),
-        search=SearchSettings(epochs=100),
+        evolution=replace(MANY, epochs=8, step_size_epochs=8, noise_vectors=64, lifetimes=64, **FOUND),
+        search=SearchSettings(epochs=200),
     ),
 }
 """Recipes per family; docs/lab.md tells which of them beat PPO on held-out tasks, and how they came about."""
