@@ -95,8 +95,13 @@ def _sides(family: str) -> list[float] | None:
 
 def interval(values: np.ndarray) -> str:
     """Write an interquartile mean and its interval."""
-    found = bootstrap(values)
-    return f"{found.value:.1f} ({found.low:.1f} to {found.high:.1f})"
+    found, digits = bootstrap(values), digits_of(values)
+    return f"{found.value:.{digits}f} ({found.low:.{digits}f} to {found.high:.{digits}f})"
+
+
+def digits_of(values: np.ndarray) -> int:
+    """Return how many digits after the point say something: two where returns are small."""
+    return 2 if np.abs(values).max() < 20 else 1
 
 
 def section(family: str, result: dict) -> list[str]:
@@ -117,14 +122,17 @@ def section(family: str, result: dict) -> list[str]:
         "",
         f"The loss sees {'the reward' if result['reward'] else 'no reward'}.",
         "",
-        "| learner | steps | final return, IQM (95 % interval) | difference to PPO | to PPO with more steps |",
-        "|---|---|---|---|---|",
+        "| learner | steps | final return, IQM (95 % interval) | mean | difference to PPO | to PPO with more steps |",
+        "|---|---|---|---|---|---|",
     ]
     for label, length, values in rows:
         gaps = [paired_difference(values, finals[name]) for name in ("ppo", "ppo_long")]
-        told = [f"{gap.value:+.1f} ({gap.low:+.1f} to {gap.high:+.1f})" for gap in gaps]
+        digits = digits_of(values)
+        told = [f"{gap.value:+.{digits}f} ({gap.low:+.{digits}f} to {gap.high:+.{digits}f})" for gap in gaps]
         told = ["—", "—"] if label.startswith("PPO") else told
-        lines.append(f"| {label} | {length:,} | {interval(values)} | {told[0]} | {told[1]} |")
+        lines.append(
+            f"| {label} | {length:,} | {interval(values)} | {values.mean():.{digits}f} | {told[0]} | {told[1]} |"
+        )
     if result["side"] is not None:
         side = np.array(result["side"])
         lines += ["", "| direction | tasks | shipped loss | PPO | PPO, more steps |", "|---|---|---|---|---|"]

@@ -32,7 +32,7 @@ from epg.people.gym import environment_id  # noqa: E402
 from epg.people.presets import preset, tuned_ppo  # noqa: E402
 from epg.words.keys import Split  # noqa: E402
 
-GRID = {"n_steps": (256, 512), "n_epochs": (10, 20), "learning_rate": (3e-4, 1e-3)}
+GRID = {"n_steps": (256, 512), "learning_rate": (3e-4, 1e-3)}
 
 
 def log_std_of(family: str, steps: int) -> float:
