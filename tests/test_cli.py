@@ -482,9 +482,22 @@ def test_losses_lists_whole_ones(evolved: Evolved, tmp_path: Path) -> None:
     found = [it for it in done.json if it["name"] == str(tmp_path / "runs" / "whole")]
     assert found == [
         {"name": str(tmp_path / "runs" / "whole"), "family": "point-goal", "epochs": 4}
-        | {"env_steps": evolved.done.json["env_steps"], "sha256": evolved.done.json["loss_sha256"]}
+        | {"env_steps": evolved.done.json["env_steps"], "sha256": evolved.done.json["loss_sha256"], "licence": "MIT"}
+        | {"reward": True, "fitness": found[0]["fitness"], "held_out": None}
     ]
+    epochs = [json.loads(line) for line in (evolved.path / "metrics.jsonl").read_text().splitlines()]
+    assert found[0]["fitness"] == pytest.approx(sum(it["fitness_mean"] for it in epochs) / 4, rel=1e-6)
     assert "damaged" not in done.out
+
+
+def test_shipped_losses_tell_what_was_measured() -> None:
+    shipped = {it["name"]: it for it in call("losses", "--json").json}
+    for name, loss in shipped.items():
+        measured = loss["held_out"]
+        assert measured, f"{name} is shipped without held_out.json: run tools/results.py {name}"
+        assert measured["tasks"] >= 20
+        assert measured["return"]["low"] <= measured["return"]["value"] <= measured["return"]["high"]
+        assert measured["return"]["value"] > measured["ppo"]["value"]
 
 
 def test_report_is_drawn_anew(evolved: Evolved, tmp_path: Path) -> None:

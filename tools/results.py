@@ -4,6 +4,9 @@
 .venv/bin/python tools/results.py random-hopper          these only; the others keep their numbers
 .venv/bin/python tools/results.py --draw                 write the page again from docs/results.json
 
+Both also write held_out.json beside each shipped loss, which `epg losses` tells; point-goal and point-reach, whose
+runs are not in lab/, have that only.
+
 lab/FAMILY-sN are the evolutions, one per seed; one without a loss is not done, and waits to be resumed. The shipped
 loss of a family is the first that was evolved with its preset.
 """
@@ -12,6 +15,7 @@ import argparse
 import json
 import shutil
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 
 from epg.words.runtime import use_single_thread
@@ -23,11 +27,11 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
 from epg.methods.shards import draw_lifetimes, find_family  # noqa: E402
-from epg.parts.files import read_tensors  # noqa: E402
+from epg.parts.files import read_tensors, write_json  # noqa: E402
 from epg.parts.statistics import bootstrap, paired_difference  # noqa: E402
 from epg.people import api  # noqa: E402
 from epg.people.figures import fitness_over_epochs  # noqa: E402
-from epg.people.losses import load_loss  # noqa: E402
+from epg.people.losses import HELD_OUT, SHIPPED, load_loss  # noqa: E402
 from epg.words.keys import Split  # noqa: E402
 
 LAB, NUMBERS, PAGE, IMAGES = Path("lab"), Path("docs/results.json"), Path("docs/results.md"), Path("docs/images")
@@ -48,11 +52,15 @@ def measure(family: str) -> dict:
         long = api.compare(family, shipped, tasks=TASKS, seed=SEED, ppo_steps=LONG, run=Path(folder) / "long")
         finals = {"ppo": _final(same, "ppo"), "ppo_long": _final(long, "ppo"), "shipped": _final(same, "epg")}
         for run in runs_of(family):
+            if load_loss(run).manifest["sha256"] == shipped.manifest["sha256"]:
+                finals[run.name] = finals["shipped"]
+                continue
             learnt = api.learn(run, family, tasks=TASKS, seed=SEED, run=Path(folder) / run.name)
             finals[run.name] = _final(learnt, "epg")
-        drawn = Path(long["run"]) / "figures" / "learning_curves.png"
-        shutil.copy(drawn, IMAGES / f"{family}.png")
-    for path in fitness_over_epochs(runs_of(family)):
+        if runs_of(family):
+            drawn = Path(long["run"]) / "figures" / "learning_curves.png"
+            shutil.copy(drawn, IMAGES / f"{family}.png")
+    for path in fitness_over_epochs(runs_of(family)) if runs_of(family) else ():
         if path.suffix == ".png":
             shutil.copy(path, IMAGES / f"{family}-fitness.png")
         path.unlink()
@@ -91,6 +99,19 @@ def _sides(family: str) -> list[float] | None:
     draw = jax.vmap(draw_lifetimes(find_family(family), SEED, Split.HELD_OUT), (0, None))
     task, _ = draw(jnp.arange(TASKS), jnp.int32(0))
     return [float(it) for it in task.sign] if hasattr(task, "sign") else None
+
+
+def write_held_out(family: str, result: dict) -> None:
+    """Write what `epg losses` tells of a shipped loss beside it, unless another is shipped by now."""
+    if load_loss(family).manifest["sha256"] != result["shipped"]:
+        return
+    told = {
+        name: {
+            end: float(f"{value:.5g}") for end, value in asdict(bootstrap(np.array(result["finals"][finals]))).items()
+        }
+        for name, finals in (("return", "shipped"), ("ppo", "ppo"), ("ppo_with_more_steps", "ppo_long"))
+    }
+    write_json(SHIPPED / family / HELD_OUT, {"tasks": TASKS, "steps": result["steps"], **told})
 
 
 def interval(values: np.ndarray) -> str:
@@ -169,8 +190,10 @@ def main() -> None:
     for family in [] if arguments.draw else arguments.families or found:
         results[family] = measure(family)
         NUMBERS.write_text(json.dumps(results) + "\n")
+    for family, result in results.items():
+        write_held_out(family, result)
     text = PAGE.read_text(encoding="utf-8").split(MARK)[0]
-    body = [line for family, result in results.items() for line in section(family, result)]
+    body = [line for family, result in results.items() if result["spent"] for line in section(family, result)]
     PAGE.write_text(f"{text}{MARK}\n\n" + "\n".join(body), encoding="utf-8")
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from epg.parts.artefact import LOSS_MANIFEST, LossArtefact
 from epg.parts.artefact import load_loss as load_artefact
+from epg.parts.files import read_json
 from epg.words.errors import BadInput
 from epg.words.settings import Settings, from_dict
 
 SHIPPED = Path(__file__).parent.parent / "losses"
+HELD_OUT = "held_out.json"  # beside a shipped loss; tools/results.py writes it
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,14 @@ class Listed:
     """The loss."""
     settings: Settings
     """What it was evolved with."""
+    held_out: dict[str, Any] | None
+    """What policies trained by it reach on held-out tasks, and PPO's on the same; None where nobody has measured it."""
+
+    @property
+    def fitness(self) -> float:
+        """Mean fitness of the last epochs of its evolution."""
+        curve = [value for value in self.artefact.manifest["curve"][-10:] if value is not None]
+        return sum(curve) / len(curve) if curve else math.nan
 
 
 def load_loss(where: str | Path) -> LossArtefact:
@@ -47,4 +59,7 @@ def list_losses(runs: Path) -> Iterator[Listed]:
                 settings = from_dict(Settings, artefact.manifest["settings"])
             except BadInput:
                 continue
-            yield Listed(manifest.parent.name if shipped else str(manifest.parent), shipped, artefact, settings)
+            name = manifest.parent.name if shipped else str(manifest.parent)
+            measured = manifest.parent / HELD_OUT
+            held_out = read_json(measured) if shipped and measured.is_file() else None
+            yield Listed(name, shipped, artefact, settings, held_out)
