@@ -234,8 +234,11 @@ TUNED_PPO: dict[str, dict[int, Opponent]] = {
         8192: Opponent(learning_rate=3e-4, log_std=-1.0, normalise="family"),
     },
     "random-reacher": {
-        2048: Opponent(steps_per_update=256, learning_rate=3e-3, learning_rate_end=0.0),
+        2048: Opponent(steps_per_update=256, passes=20, learning_rate=3e-3, log_std=-1.0, normalise="family"),
         8192: Opponent(steps_per_update=512),
+    },
+    "directional-hopper": {
+        1536: Opponent(learning_rate=3e-3, learning_rate_end=0.0, log_std=0.0, normalise="family"),
     },
     "directional-half-cheetah": {
         1536: Opponent(steps_per_update=128, learning_rate=3e-3, learning_rate_end=0.0),
