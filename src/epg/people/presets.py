@@ -235,7 +235,7 @@ TUNED_PPO: dict[str, dict[int, Opponent]] = {
     },
     "random-reacher": {
         2048: Opponent(steps_per_update=256, passes=20, learning_rate=3e-3, log_std=-1.0, normalise="family"),
-        8192: Opponent(steps_per_update=512),
+        8192: Opponent(steps_per_update=256, passes=20, log_std=0.0),
     },
     "directional-hopper": {
         1536: Opponent(learning_rate=3e-3, learning_rate_end=0.0, log_std=0.0, normalise="family"),
