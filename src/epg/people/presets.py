@@ -239,10 +239,15 @@ TUNED_PPO: dict[str, dict[int, Opponent]] = {
     },
     "directional-hopper": {
         1536: Opponent(learning_rate=3e-3, learning_rate_end=0.0, log_std=0.0, normalise="family"),
+        8192: Opponent(steps_per_update=256, learning_rate_end=0.0, log_std=0.0, normalise="family"),
     },
     "directional-half-cheetah": {
         1536: Opponent(steps_per_update=128, learning_rate=3e-3, learning_rate_end=0.0),
         8192: Opponent(steps_per_update=256),
+    },
+    "fetch-reach": {
+        1024: Opponent(steps_per_update=256, passes=20, learning_rate=3e-3, log_std=-1.0),
+        8192: Opponent(steps_per_update=256, log_std=-1.0),
     },
 }
 """Family -> steps of a lifetime -> the best of a search on training tasks (tools/tune_ppo.py, docs/lab.md)."""
