@@ -179,17 +179,22 @@ def section(family: str, result: dict) -> list[str]:
     ]
 
 
+def saved() -> dict:
+    """Return what was measured so far."""
+    return json.loads(NUMBERS.read_text()) if NUMBERS.exists() else {}
+
+
 def main() -> None:
     """Measure what is asked for and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("families", nargs="*")
     parser.add_argument("--draw", action="store_true")
     arguments = parser.parse_args()
-    results = json.loads(NUMBERS.read_text()) if NUMBERS.exists() else {}
     found = sorted({run.name.rpartition("-s")[0] for run in runs_of("*")})
     for family in [] if arguments.draw else arguments.families or found:
-        results[family] = measure(family)
-        NUMBERS.write_text(json.dumps(results) + "\n")
+        measured = {family: measure(family)}
+        NUMBERS.write_text(json.dumps(saved() | measured) + "\n")  # others may have measured in the meantime
+    results = saved()
     for family, result in results.items():
         write_held_out(family, result)
     text = PAGE.read_text(encoding="utf-8").split(MARK)[0]
