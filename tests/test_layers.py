@@ -142,7 +142,7 @@ def test_import_is_light():
 
 
 def best_of_three(*arguments: str) -> float:
-    """Return the processor seconds of the fastest of three runs, interpreter start included: other work does not count."""
+    """Return the processor seconds of the fastest of three runs, start included; other work does not count."""
     seconds = []
     for _ in range(3):
         before = os.times()
