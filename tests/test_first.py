@@ -104,7 +104,7 @@ def test_linear_policy_is_linear_in_what_it_sees(see):
     weights = rng.normal(size=(2, seen.shape[1] + 1))
     policy = linear_policy(jnp.asarray(weights.ravel()), PolicySettings(log_std=-1.0), CONTINUOUS)
     acts = distribution(policy, jnp.asarray(observations), "tanh")
-    np.testing.assert_allclose(acts.mean, seen @ weights[:, :-1].T + weights[:, -1], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(acts.mean, seen @ weights[:, :-1].T + weights[:, -1], rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(acts.log_std, [-1.0, -1.0])
 
 
@@ -121,7 +121,7 @@ def test_an_aimed_loss_is_least_at_its_target(switch, pairs):
     spaces, rng = CONTINUOUS, np.random.default_rng(3)
     observation = rng.normal(size=3)
     seen = two_at_a_time([observation])[0] if pairs else observation
-    targets = rng.normal(size=(settings.sides, 2, len(seen) + 1)) * 0.05
+    targets = rng.normal(size=(settings.sides, 2, len(seen) + 1)) * (0.05 if pairs else 0.1)
     loss = aim(init_loss(jax.random.key(0), settings, spaces), jnp.asarray(targets), settings, spaces)
     columns = row_columns(settings, spaces)
     grid = np.stack(np.meshgrid(*[np.linspace(-1.5, 1.5, 61)] * 2), axis=-1).reshape(-1, 2)

@@ -37,7 +37,7 @@ GRID: Grid = {
     "learning_rate": (1e-3, 3e-3),
     "entropy_weight": (0.0, 0.01),
 }
-PHYSICAL: tuple[Grid, ...] = (  # one after the other, each around the best so far: all at once would be 216 settings
+PHYSICAL: tuple[Grid, ...] = (  # one after the other, each around the best so far: all at once would be 288 settings
     {"log_std": (0.0, -1.0), "normalise": ("lifetime", "family")},
     {"steps_per_update": (128, 256, 512)},
     {"learning_rate": (3e-4, 1e-3, 3e-3), "learning_rate_end": (None, 0.0)},
