@@ -406,6 +406,26 @@ def test_orbit_is_closed_and_keeps_the_distribution(name):
         np.testing.assert_allclose(shift, share * 2 * bound, atol=1e-4)
 
 
+SIDES = {"point-goal": 4, "directional-hopper": 2, "directional-half-cheetah": 2}
+SIDES |= dict.fromkeys(("goal-ant", "goal-ant-right", "goal-ant-left", "goal-ant-no-reset"), 4)
+
+
+def test_sides_are_known():
+    assert {name for name in REGISTRY if load_family(name).place} == set(SIDES)
+
+
+@pytest.mark.parametrize("name", SIDES)
+def test_orbit_moves_a_task_to_any_side(name):
+    family, sides = load_family(name), SIDES[name]
+    tasks = tasks_of(family)
+    places = jax.vmap(family.place)(tasks)
+    assert 0 <= places.min() < places.max() < 1
+    for side in range(sides):
+        moved = jax.vmap(family.orbit)(tasks, jnp.mod(side / sides - places, 1.0))
+        off = np.mod(np.asarray(jax.vmap(family.place)(moved)) - side / sides + 0.5, 1.0)
+        np.testing.assert_allclose(off, 0.5, atol=1e-5)
+
+
 @pytest.mark.parametrize("number", [2, 3, 8])
 def test_balanced_goals_sum_to_zero(number):
     goals = jax.vmap(POINT_GOAL.orbit, (None, 0))(

@@ -17,11 +17,11 @@ from epg.lifetime.scan import try_out
 from epg.methods import evolution, first
 from epg.methods.evaluation import fitting
 from epg.methods.evolution import evolve_run
-from epg.methods.first import ascent, measure_usual
+from epg.methods.first import ascent, learn_switches, measure_usual, regress, signs_at
 from epg.methods.runs import create_run, extend, open_run
-from epg.methods.shards import make_plan
+from epg.methods.shards import build_trials, make_plan
 from epg.parts.families import load_family
-from epg.parts.loss import aim, head_rows, head_values, init_loss, row_columns
+from epg.parts.loss import SIDES, aim, head_rows, head_values, init_loss, row_columns
 from epg.parts.normaliser import Moments, add, init_moments, init_normaliser, known_moments, normalise, pool
 from epg.parts.policy import distribution, linear_policy
 from epg.parts.store import load_loss
@@ -30,7 +30,7 @@ from epg.people.cli import main
 from epg.words.errors import BadInput
 from epg.words.keys import Split, Stream, lifetime_key, stream_key
 from epg.words.runtime import COMPILER
-from epg.words.settings import EvolutionSettings, PolicySettings, SearchSettings, Settings
+from epg.words.settings import EvolutionSettings, PolicySettings, SearchSettings, Settings, to_dict
 
 SEARCH = SearchSettings(epochs=3, noise_vectors=6)
 SETTINGS = replace(
@@ -238,6 +238,68 @@ def test_two_sides_find_a_target_each(tmp_path):
     assert all(step.env_steps == 160 for step in tried)
 
 
+# Switches that are learnt.
+
+
+@pytest.mark.parametrize("sides", [2, 4])
+def test_switches_should_say_where_a_side_is(sides):
+    said = signs_at(np.arange(sides) / sides, sides)
+    np.testing.assert_allclose(said, SIDES[sides], atol=1e-12)
+    between = signs_at(np.array([0.5 / sides]), sides)[0]
+    np.testing.assert_allclose(np.abs(between).min(), 0.0, atol=1e-12)
+
+
+def test_regression_is_least_squares():
+    rng = np.random.default_rng(6)
+    seen = rng.normal(size=(4000, 5)) * [1.0, 10.0, 0.1, 1.0, 3.0]
+    said = seen @ rng.normal(size=(5, 2)) + 0.1 * rng.normal(size=(4000, 2))
+    np.testing.assert_allclose(regress(seen, said), np.linalg.lstsq(seen, said)[0], rtol=5e-3, atol=1e-3)
+    assert np.isfinite(regress(np.zeros((7, 2)), np.ones((7, 1)))).all()  # nothing to see
+
+
+FOUR = {"reward": True, "products": True, "init_temporal": "correlation", "init_sides": 4}
+GOALS = replace(
+    SETTINGS,
+    family="point-goal",
+    loss=replace(SETTINGS.loss, hidden=20, **FOUR),
+    evolution=replace(SETTINGS.evolution, lifetimes=16, shard=16),
+)
+
+
+PUSHES = np.zeros((4, 2, 5), np.float32)  # targets that push towards their side, whatever is seen
+PUSHES[:, :, -1] = [[1, 0], [0, 1], [-1, 0], [0, -1]]
+PUSHES = PUSHES.reshape(4, -1)
+
+
+@pytest.mark.parametrize("side", range(4))
+def test_trials_of_a_side_have_tasks_of_that_side(side):
+    run = build_trials(to_dict(measure_usual(GOALS)[0]))
+    request = {"task": np.arange(16, dtype=np.int32), "epoch": np.array(0, np.int32), "side": np.array(side, np.int32)}
+    returns = run(request | {"target": np.repeat(PUSHES, 4, axis=0)})["fitness"].reshape(4, 4)
+    assert (returns[side] > 5.0).all()  # noise of the policy moves it by about one
+    assert (returns[(side + 2) % 4] < -5.0).all()
+
+
+def test_learnt_switches_tell_the_sides_of_tasks_never_seen():
+    measured, _ = measure_usual(GOALS)
+    weights, steps = learn_switches(measured, PUSHES)
+    assert weights.shape == (2, 6)
+    horizon, lifetime = load_family("point-goal").horizon, GOALS.lifetime
+    assert steps == 4 * 16 * (lifetime.steps + lifetime.scoring_episodes * horizon)
+    phi = Learned(measured.loss, measured.policy, load_family("point-goal").spaces).initial_phi(jax.random.key(0))
+    outcome = first._lifetimes(measured, phi, epoch=99, correlations=True)
+    said = signs_at(first._places(measured, epoch=99), 4)
+    right = np.sign(np.asarray(outcome.correlations)[:, -1] @ weights.T) == np.sign(said)
+    assert right.mean() > 0.8
+
+
+def test_four_sides_find_a_target_each(tmp_path):
+    tried = []
+    evolve_run(create_run(GOALS, tmp_path / "run"), GOALS, "inline", on_tried=tried.append)
+    assert [step.side for step in tried] == [0] * 3 + [1] * 3 + [2] * 3 + [3] * 3
+
+
+CORRELATED = ["--loss.reward", "--loss.products", "--loss.init-temporal", "correlation"]
 USUAL = ["--policy.usual-mean", "1", "--policy.usual-deviation", "1"]
 
 
@@ -247,6 +309,10 @@ USUAL = ["--policy.usual-mean", "1", "--policy.usual-deviation", "1"]
         (["point-reach", "--loss.init", "plain", "--search.epochs", "3"], "search.epochs needs"),
         (["random-cart-pole", "--search.epochs", "3"], "search.epochs must be 0"),
         (["point-reach", "--search.noise-vectors", "3"], "must be even"),
+        (["point-goal", "--loss.init-sides", "4"], "loss.init_sides needs search.epochs"),
+        (["point-reach", "--loss.init-sides", "2", "--search.epochs", "3"], "loss.init_sides needs loss.init_temporal"),
+        (["point-goal", "--loss.init-sides", "4", "--loss.channels", "2", "--search.epochs", "3"], "at least 4"),
+        (["point-reach", *CORRELATED, "--loss.init-sides", "2", "--search.epochs", "3"], "lacks an orbit, or"),
         (["point-reach", *USUAL], "normalise family"),
         (["point-reach", "--policy.normalise", "family", *USUAL], "needs 4 numbers"),
     ],

@@ -57,6 +57,7 @@ def case(name: str):
 @pytest.mark.parametrize("name", CASES)
 def test_host_driver_is_the_scan_driver(name):
     plan, family, control = case(name)
+    plan = replace(plan, correlations=True)
     keys, tasks = lifetimes(family)
     axes = (0, Control(0, None), 0)
     scan = jax.jit(jax.vmap(partial(run_lifetime, plan, family), axes), compiler_options=COMPILER)
@@ -65,6 +66,8 @@ def test_host_driver_is_the_scan_driver(name):
     np.testing.assert_array_equal(np.isnan(ours.episode_return), np.isnan(theirs.episode_return))
     np.testing.assert_allclose(ours.episode_return, theirs.episode_return, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(ours.kl, theirs.kl, rtol=1e-2, atol=1e-6)
+    np.testing.assert_allclose(ours.correlations, theirs.correlations, rtol=1e-3, atol=1e-4)
+    assert ours.correlations.shape == (ROWS, UPDATES, family.spaces.observation + family.spaces.action)
     np.testing.assert_allclose(ours.final_return, theirs.final_return, rtol=1e-3, atol=1e-3)
     for a, b in zip(jax.tree.leaves(ours.policy), jax.tree.leaves(theirs.policy), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)

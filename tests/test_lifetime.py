@@ -149,6 +149,23 @@ def test_descent_is_adam_by_hand(rng):
     assert (int(after.updates), int(after.nonfinite)) == (1, 0)
 
 
+def test_correlations_are_means_of_the_windows_products(rng):
+    # The first update: nothing is known yet, so rows are seen as they are; two thirds of the window are padding.
+    rollout = some_rollout(rng, CONTINUOUS, M)
+    _, _, silent, _ = one_update(plan_of(), rollout)
+    assert silent.correlations.shape == (0,)
+    _, _, report, _ = one_update(replace(plan_of(), correlations=True), rollout)
+    np.testing.assert_array_equal(report.kl, silent.kl)
+    end = np.asarray(rollout.terminated) | np.asarray(rollout.truncated)
+    total = np.zeros(CONTINUOUS.observation + CONTINUOUS.action)
+    for t in range(M):
+        trace, begun = np.zeros(CONTINUOUS.action), max([k + 1 for k in range(t) if end[k]], default=0)
+        for k in range(max(begun, t - 15), t + 1):
+            trace += (1 - 0.9**2) ** 0.5 * 0.9 ** (t - k) * np.asarray(rollout.action[k])
+        total += float(rollout.reward[t]) * np.concatenate([rollout.observation[t], trace])
+    np.testing.assert_allclose(report.correlations, total / 24, rtol=1e-4, atol=1e-5)
+
+
 def test_step_size_falls_linearly_to_its_end(rng):
     # One gradient step: Adam's first move is the same but for the step size of the update it belongs to.
     rollout, moves = some_rollout(rng, CONTINUOUS, M), []
@@ -285,7 +302,7 @@ def test_tasks_are_the_keys_own_or_stand_evenly_on_the_orbit(split, balanced):
 def test_fitness_is_the_chosen_objective():
     nan = np.nan
     returns = jnp.array([[[1.0, nan], [2.0, 4.0], [nan, 9.0]], [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]])  # [2, 3, 2]
-    outcome = Outcome(jnp.array([7.0, nan]), returns, None, jnp.array([0, 1]), None, None, None, None)
+    outcome = Outcome(jnp.array([7.0, nan]), returns, None, None, jnp.array([0, 1]), None, None, None, None)
     for objective, expected in (("final", 7.0), ("lifetime", 16.0 / 4), ("last", 15.0 / 3)):
         evolution = EvolutionSettings(objective=objective, objective_updates=2)
         np.testing.assert_allclose(fitness_of(outcome, evolution), [expected, nan])

@@ -15,6 +15,7 @@ from epg.lifetime.learner import Control, Learned
 from epg.lifetime.update import Plan, start, update
 from epg.parts import loss as shipped
 from epg.parts.loss import (
+    aim,
     build_constants,
     build_rows,
     constant_columns,
@@ -24,6 +25,7 @@ from epg.parts.loss import (
     init_loss,
     init_memory,
     row_columns,
+    set_switches,
 )
 from epg.parts.policy import init_policy
 from epg.words.errors import BadInput
@@ -269,6 +271,19 @@ def test_correlation_start_aims_along_the_rewarded_actions(rng):
     np.testing.assert_allclose(value(loss, settings, trained, experience), expected, rtol=1e-4)
 
 
+def slopes_in_outputs(loss, settings, trained, experience, outputs):
+    """Return how the head's values change with the policy's outputs on the newest rows, all else as it is."""
+    rows = jnp.asarray(numpy_inputs(settings, CONTINUOUS, trained, experience)[0], jnp.float32)
+    constants = build_constants(settings, experience, trained.extra, trained.policy.log_std)
+    context = context_vector(loss, settings, rows, constants)
+
+    def judged(outputs):
+        changed = rows.at[-M:, row_columns(settings, CONTINUOUS)["policy"]].set(outputs)
+        return head_values(loss, changed[-M:], constants, context).sum()
+
+    return jax.grad(judged)(outputs)
+
+
 @pytest.mark.parametrize("direction", [1.0, -1.0])
 def test_switch_chooses_between_two_targets(rng, direction):
     # The reward is plus or minus the second observation: one of two sets of targets holds, the other is silent.
@@ -289,13 +304,31 @@ def test_switch_chooses_between_two_targets(rng, direction):
     outputs = jnp.asarray(rng.uniform(-2, 2, size=(M, 2)), jnp.float32)  # where the other set is silent
     expected = np.sign(outputs - (targets[:2] if direction > 0 else targets[2:]))
 
-    def judged(outputs):
-        changed = jnp.asarray(rows, jnp.float32).at[-M:, columns["policy"]].set(outputs)
-        constants = build_constants(settings, experience, trained.extra, trained.policy.log_std)
-        context = context_vector(loss, settings, jnp.asarray(rows, jnp.float32), constants)
-        return head_values(loss, changed[-M:], constants, context).sum()
+    slopes = slopes_in_outputs(loss, settings, trained, experience, outputs)
+    np.testing.assert_allclose(slopes, 0.8 * expected, rtol=1e-4)
 
-    np.testing.assert_allclose(jax.grad(judged)(outputs), 0.8 * expected, rtol=1e-4)
+
+@pytest.mark.parametrize("side", range(4))
+def test_two_switches_choose_between_four_targets(rng, side):
+    # Each switch looks at a mix of all correlations: their signs decide which set of targets holds.
+    four = {"init_temporal": "correlation", "init_sides": 4, "reward": True, "products": True}
+    settings = small_loss(channels=8, hidden=17, init_scale=0.0, init_context_scale=0.0, **four)
+    experience, trained = some_experience(rng, CONTINUOUS, N, M, 3), some_trained(CONTINUOUS, settings)
+    columns = row_columns(settings, CONTINUOUS)
+    rows, _ = numpy_inputs(settings, CONTINUOUS, trained, experience)
+    carried = correlations(settings, rows)[columns["reward x observation"].start : columns["reward x trace"].stop]
+    weights = rng.normal(size=(2, len(carried)))
+    signs = np.array([[1, 1], [-1, 1], [-1, -1], [1, -1]][side])
+    weights *= (signs / (weights @ carried))[:, None]
+    targets = np.zeros((4, 2, 4))
+    targets[:, :, -1] = rng.uniform(-0.5, 0.5, size=(4, 2))  # the same whatever is observed
+    loss = init_loss(jax.random.key(0), settings, CONTINUOUS)
+    loss = set_switches(loss, jnp.asarray(weights, jnp.float32), settings, CONTINUOUS)
+    loss = aim(loss, jnp.asarray(targets, jnp.float32).reshape(4, -1), settings, CONTINUOUS)
+    outputs = jnp.asarray(rng.uniform(-2, 2, size=(M, 2)), jnp.float32)
+    expected = 0.8 * np.sign(outputs - targets[side, :, -1])
+    slopes = slopes_in_outputs(loss, settings, trained, experience, outputs)
+    np.testing.assert_allclose(slopes, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_target_action_start_needs_room_in_the_head():

@@ -253,16 +253,24 @@ def test_arcs_part_the_goals():
 
 
 @pytest.mark.parametrize("name", ["goal-ant", "goal-ant-right", "goal-ant-left"])
-def test_orbit_keeps_the_arc(name):
-    family, arcs = load_family(name), {"goal-ant": ant.CIRCLE, "goal-ant-right": ant.RIGHT, "goal-ant-left": ant.LEFT}
-    tasks, arc = tasks_of(family), arcs[name]
+def test_orbit_turns_the_ant_and_keeps_the_goal(name):
+    family = load_family(name)
+    tasks = tasks_of(family)
     for share in (0.0, 0.37, 0.5, 1.0):
-        moved = np.asarray(family.orbit(tasks, jnp.float32(share)).bearing)
-        assert arc[0] <= moved.min() < moved.max() <= arc[1]  # no goal of the other side, ever
-        assert scipy.stats.kstest(moved, uniform(*arc)).pvalue > 1e-3
-        shift = np.mod(moved - np.asarray(tasks.bearing) - share * (arc[1] - arc[0]) + 1e-4, arc[1] - arc[0])
-        np.testing.assert_allclose(shift, 1e-4, atol=1e-5)
-    np.testing.assert_array_equal(family.orbit(tasks, jnp.float32(0.37)).yaw, tasks.yaw)
+        moved = family.orbit(tasks, jnp.float32(share))
+        np.testing.assert_array_equal(moved.bearing, tasks.bearing)  # no goal of the other side, ever
+        assert scipy.stats.kstest(np.asarray(moved.yaw), uniform(-np.pi, np.pi)).pvalue > 1e-3
+        turned = np.mod(np.asarray(tasks.yaw - moved.yaw) / (2 * np.pi) - share + 1e-4, 1.0)
+        np.testing.assert_allclose(turned, 1e-4, atol=1e-5)
+
+
+def test_place_is_where_the_ant_sees_the_goal():
+    family, tasks = load_family("goal-ant"), tasks_of(load_family("goal-ant"))
+    x, y = np.asarray(jax.vmap(ant.position)(tasks)).T
+    yaw = np.asarray(tasks.yaw)
+    ahead, left = np.cos(yaw) * x + np.sin(yaw) * y, np.cos(yaw) * y - np.sin(yaw) * x
+    turns = np.mod(np.arctan2(left, ahead) / (2 * np.pi) - np.asarray(family.place(tasks)) + 0.5, 1.0)
+    np.testing.assert_allclose(turns, 0.5, atol=1e-5)
 
 
 # --- only the task varies -------------------------------------------------------------------------------------------

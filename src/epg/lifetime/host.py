@@ -16,7 +16,7 @@ from jax import Array
 
 from epg.lifetime.between import Acting, Heard, Packing, acting, choose, first_row, react
 from epg.lifetime.learner import Control
-from epg.lifetime.update import Log, Plan, Student, outcome, start, update
+from epg.lifetime.update import Log, Plan, Report, Student, outcome, start, update
 from epg.parts.families.base import HostFamily, Simulator, Task, unstack
 from epg.parts.policy import Policy, draw_noise
 from epg.words.keys import Key, Stream, stream_key
@@ -60,7 +60,7 @@ class Programs(NamedTuple):
     first: Callable[..., Array]
     choose: Callable[..., Array]
     react: Callable[..., Array]
-    learn: Callable[..., tuple[Student, Array]]
+    learn: Callable[..., tuple[Student, Report]]
 
 
 class HostDriver:
@@ -87,22 +87,22 @@ class HostDriver:
         stage = Stage(self.family.simulate(unstack(tasks, len(keys))), tasks, keys)
         students, features = self.programs.begin(keys), jax.vmap(self.family.features)(tasks)
         packed = self._start(stage, 0)
-        ended, kl, exploded = [], [], np.zeros(len(keys), np.int32)
+        ended, told, exploded = [], [], np.zeros(len(keys), np.int32)
         for index in range(self.plan.lifetime.updates):
             if watch is not None:
                 watch(index, students)
             rows = self._simulate(stage, acting(students), packed, index)
-            students, change = self.programs.learn(students, rows, features, control, keys, index)
+            students, report = self.programs.learn(students, rows, features, control, keys, index)
             packed = rows[-1]
             ended.append(self.packing.part(rows[1:], "ended").T)
             exploded += (self.packing.part(rows[1:], "exploded") > 0).sum(axis=0, dtype=np.int32)
-            kl.append(change)
+            told.append(report)
         if watch is not None:
             watch(self.plan.lifetime.updates, students)
         score = self.score(students, stage)
         log = Log(
             jnp.asarray(np.stack(ended, axis=1)),
-            jnp.stack(kl, axis=1),
+            jax.tree.map(lambda *leaves: jnp.stack(leaves, axis=1), *told),
             jnp.asarray(score.returns),
             jnp.asarray(exploded + score.exploded),
             jnp.asarray(self.plan.lifetime.steps + score.steps),
@@ -203,12 +203,12 @@ class HostDriver:
 
     def _learn(
         self, students: Student, rows: Array, features: Array, control: Control, keys: Key, index: Array
-    ) -> tuple[Student, Array]:
-        def one(student: Student, rows: Array, features: Array, phi: Array, key: Key) -> tuple[Student, Array]:
+    ) -> tuple[Student, Report]:
+        def one(student: Student, rows: Array, features: Array, phi: Array, key: Key) -> tuple[Student, Report]:
             shuffle = jax.random.fold_in(stream_key(key, Stream.SHUFFLE), index)
             rollout = self.packing.rollout(rows)
             student, report = update(self.plan, student, rollout, features, Control(phi, control.alpha), shuffle)
-            return student, report.kl
+            return student, report
 
         return jax.vmap(one, (0, 1, 0, 0, 0))(students, rows, features, control.phi, keys)
 

@@ -38,14 +38,14 @@ def run_lifetime(plan: Plan, family: JaxFamily, task: Task, control: Control, ke
             plan, family, task, student, scene, fold(action_key, index), fold(reset_key, index + 1)
         )
         student, report = update(plan, student, rollout, features, control, fold(shuffle_key, index))
-        return (student, scene), (ended, report.kl)
+        return (student, scene), (ended, report)
 
     first = family.reset(jax.random.fold_in(reset_key, 0), task)
     carry = (start(plan, key), Scene(first, jnp.zeros((), jnp.int32), jnp.zeros(())))
-    (student, _), (ended, kl) = jax.lax.scan(one_update, carry, jnp.arange(plan.lifetime.updates))
+    (student, _), (ended, told) = jax.lax.scan(one_update, carry, jnp.arange(plan.lifetime.updates))
     returns = score(plan, family, task, student, stream_key(key, Stream.SCORE))
     steps = plan.lifetime.steps + plan.lifetime.scoring_episodes * family.horizon
-    return outcome(student, Log(ended, kl, returns, jnp.zeros((), jnp.int32), jnp.full((), steps, jnp.int32)))
+    return outcome(student, Log(ended, told, returns, jnp.zeros((), jnp.int32), jnp.full((), steps, jnp.int32)))
 
 
 def _act(plan: Plan, student: Student, observation: Array, noise: Array) -> Array:

@@ -10,6 +10,7 @@ import optax
 from jax import Array
 
 from epg.lifetime.learner import Control, Learner
+from epg.parts.loss import reward_products
 from epg.parts.normaliser import Moments, Normaliser, init_normaliser, known_moments
 from epg.parts.policy import Categorical, Gaussian, distribution, init_policy
 from epg.parts.window import empty_window, learn_statistics, push, view
@@ -29,6 +30,7 @@ class Plan:
     policy: PolicySettings
     spaces: Spaces
     window: int  # N
+    correlations: bool = False  # whether each update tells the correlations of the reward
 
     @property
     def usual(self) -> Moments | None:
@@ -58,6 +60,7 @@ class Report(eqx.Module):
     """What one update tells."""
 
     kl: Array  # mean KL(before || after) over the newest rows
+    correlations: Array  # [O + A] of the reward within the window; [0] unless the plan asks
 
 
 def start(plan: Plan, key: Key) -> Student:
@@ -84,7 +87,10 @@ def update(
     experience = view(window, rollout, student.normaliser, features, progress)
     before = acting(plan, student.trained, experience)
     trained, optimiser = _descend(plan, student, experience, control, key)
-    report = Report(kl=jnp.mean(kl_between(before, acting(plan, trained, experience))))
+    report = Report(
+        kl=jnp.mean(kl_between(before, acting(plan, trained, experience))),
+        correlations=jnp.mean(reward_products(experience), axis=0) if plan.correlations else jnp.zeros(0),
+    )
     sound = _all_finite((trained, rollout.reward, rollout.observation))
     return (
         Student(
@@ -103,7 +109,7 @@ class Log(eqx.Module):
     """What a driver writes down of a lifetime."""
 
     ended: Array  # [updates, M] return of the episode that ended at this step, NaN where none did
-    kl: Array  # [updates]
+    told: Report  # leaves [updates, ...]
     returns: Array  # [episodes] of the scoring trajectories
     exploded: Array  # episodes that the simulator ended because it failed
     env_steps: Array  # steps simulated, scoring included
@@ -117,7 +123,8 @@ def outcome(student: Student, log: Log) -> Outcome:
     return Outcome(
         final_return=jnp.where(sound, jnp.mean(returns), jnp.nan),
         episode_return=log.ended,
-        kl=log.kl,
+        kl=log.told.kl,
+        correlations=log.told.correlations,
         nonfinite=student.nonfinite + jnp.where(scored, 0, 1),
         exploded=log.exploded,
         env_steps=log.env_steps,

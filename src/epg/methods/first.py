@@ -19,9 +19,9 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 
 from epg.lifetime.learner import Learned, evolved
-from epg.methods.shards import batch_of_lifetimes, find_family, make_plan, while_evolving
+from epg.methods.shards import batch_of_lifetimes, draw_lifetimes, find_family, make_plan, while_evolving
 from epg.parts.executors.base import Executor
-from epg.parts.loss import aim, target_columns
+from epg.parts.loss import aim, set_switches, target_columns
 from epg.parts.normaliser import pool
 from epg.parts.strategy import centred_ranks
 from epg.words.keys import Split, Stream, run_key
@@ -50,6 +50,8 @@ class Tried:
 
 
 AVERAGED = 0.75  # from this share of the search on, weights are averaged
+SHARPNESS = 4.0  # of learnt switches: how many times as large as what they should say
+SHRINKAGE = 1e-3  # of learnt switches, in units of what they look at
 
 OnTried = Callable[[Tried], None]
 
@@ -111,8 +113,8 @@ def ascent(noise: np.ndarray, fitness: np.ndarray, step_size: float) -> np.ndarr
 def aimed_phi(settings: Settings, targets: np.ndarray) -> tuple[np.ndarray, int]:
     """Return the first phi with these linear targets, [sides, A (F + 1)] weights, and the steps it took to find it.
 
-    Nothing random is left in the head: it would move the targets away from what was found. Which of two targets
-    belongs to which sign of the switch, a few lifetimes of both losses tell.
+    Nothing random is left in the head: it would move the targets away from what was found. What the switches look at
+    is learnt; where it was told, a few lifetimes of both losses tell which of two targets belongs to which sign.
     """
     still = replace(settings.loss, init_scale=0.0, init_context_scale=0.0)
     learned = Learned(still, settings.policy, find_family(settings.family).spaces)
@@ -123,10 +125,52 @@ def aimed_phi(settings: Settings, targets: np.ndarray) -> tuple[np.ndarray, int]
 
     if len(targets) == 1:
         return aimed(targets), 0
+    if settings.loss.init_switch is None:
+        weights, steps = learn_switches(settings, targets)
+        first = set_switches(first, jnp.asarray(weights), still, learned.spaces)
+        return aimed(targets), steps
     losses = [aimed(targets), aimed(targets[::-1])]
     outcomes = [_lifetimes(settings, phi) for phi in losses]
     best = int(np.argmax([np.nanmean(it.final_return) for it in outcomes]))
     return losses[best], int(sum(np.asarray(it.env_steps).sum() for it in outcomes))
+
+
+def learn_switches(settings: Settings, targets: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return mixes [switches, O + A] of the reward's correlations that tell a task's side, and the steps it took.
+
+    They are fitted to lifetimes of losses that pull towards one target each, whatever the task: so they know the
+    correlations under policies that are fresh, that go the right way, and that go any other.
+    """
+    alone = replace(settings, loss=replace(settings.loss, init_sides=1))
+    seen, said, steps = [], [], 0
+    for side, target in enumerate(targets):
+        outcome = _lifetimes(alone, aimed_phi(alone, target[None])[0], epoch=side, correlations=True)
+        place = _places(settings, epoch=side)
+        rows = np.asarray(outcome.correlations)
+        seen.append(rows.reshape(-1, rows.shape[-1]))
+        said.append(np.repeat(signs_at(place, len(targets)), rows.shape[1], axis=0))
+        steps += int(np.asarray(outcome.env_steps).sum())
+    return SHARPNESS * regress(np.concatenate(seen), np.concatenate(said)).T, steps
+
+
+def signs_at(place: np.ndarray, sides: int) -> np.ndarray:
+    """Return what switches should say of tasks at these places on the orbit, [T] -> [T, switches].
+
+    Smooth, so that it matters less how they decide between two sides, and plus or minus one where a side is.
+    """
+    angle = 2 * np.pi * np.asarray(place)
+    if sides == 2:
+        return np.cos(angle)[:, None]
+    return 2**0.5 * np.stack([np.cos(angle + np.pi / 4), np.sin(angle + np.pi / 4)], axis=1)
+
+
+def regress(seen: np.ndarray, said: np.ndarray) -> np.ndarray:
+    """Return the linear map from rows [T, F] to rows [T, G] of the least squared error, slightly shrunk."""
+    seen = seen.astype(np.float64)
+    size = np.sqrt(np.mean(seen**2, axis=0)) + 1e-8
+    scaled = seen / size
+    found = np.linalg.solve(scaled.T @ scaled + SHRINKAGE * len(seen) * np.eye(seen.shape[1]), scaled.T @ said)
+    return (found / size[:, None]).astype(np.float32)
 
 
 def _first(settings: Settings) -> Array:
@@ -135,13 +179,22 @@ def _first(settings: Settings) -> Array:
     return learned.initial_phi(run_key(settings.seed, Stream.LOSS))
 
 
-def _lifetimes(settings: Settings, phi: np.ndarray | Array) -> Outcome:
+def _lifetimes(settings: Settings, phi: np.ndarray | Array, epoch: int = 0, correlations: bool = False) -> Outcome:
     """Train with a loss on a shard of training tasks, in this process."""
     family, number = while_evolving(settings), settings.evolution.shard
-    plan = make_plan(settings, evolved(settings, family.spaces), family)
+    plan = make_plan(settings, evolved(settings, family.spaces), family, correlations)
     run = batch_of_lifetimes(plan, family, settings.seed, Split.TRAIN)
     index = jnp.arange(number, dtype=jnp.int32)
-    return run(jnp.tile(jnp.asarray(phi), (number, 1)), index, jnp.int32(0), jnp.float32(0.0))
+    return run(jnp.tile(jnp.asarray(phi), (number, 1)), index, jnp.int32(epoch), jnp.float32(0.0))
+
+
+def _places(settings: Settings, epoch: int) -> np.ndarray:
+    """Return where on the orbit the tasks of such lifetimes stand."""
+    family = find_family(settings.family)
+    assert family.place is not None
+    draw = jax.vmap(draw_lifetimes(family, settings.seed, Split.TRAIN), (0, None))
+    tasks, _ = draw(jnp.arange(settings.evolution.shard, dtype=jnp.int32), jnp.int32(epoch))
+    return np.asarray(jax.vmap(family.place)(tasks))
 
 
 def _requests(targets: np.ndarray, epoch: int, side: int, shard: int) -> Iterator[dict[str, np.ndarray]]:

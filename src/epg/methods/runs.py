@@ -29,8 +29,9 @@ def check_settings(settings: Settings) -> None:
         f"search.epochs must be 0 for {settings.family}: its actions are choices, not a vector.",
     )
     require(
-        settings.search.epochs == 0 or settings.loss.sides == 1 or family.orbit is not None,
-        f"search.epochs must be 0 with loss.init_switch for {settings.family}: it does not say what its two sides are.",
+        settings.search.epochs == 0 or settings.loss.sides == 1 or None not in (family.orbit, family.place),
+        f"search.epochs must be 0 with loss.init_switch or loss.init_sides for {settings.family}: it lacks an orbit, "
+        "or the place of a task on it, and so does not say what its sides are.",
     )
     covered = settings.evolution.objective_updates * settings.lifetime.steps_per_update
     require(

@@ -68,7 +68,7 @@ def batch_of_lifetimes(plan: Plan, family: Family, seed: int, split: Split, bala
 def batch_of_trials(plan: Plan, family: Family, seed: int, sides: int) -> Trials:
     """Compile `(target [S, A (F + 1)], task [S], epoch, side) -> returns, exploded, steps, each [S]`.
 
-    Nothing is trained. With two `sides`, all tasks are one, as it is or turned half around the family's orbit.
+    Nothing is trained. With several `sides`, all tasks are moved to the side's place on the family's orbit.
     """
 
     def draw(index: Array, epoch: Array, side: Array) -> tuple[Task, Key]:
@@ -76,9 +76,8 @@ def batch_of_trials(plan: Plan, family: Family, seed: int, sides: int) -> Trials
         if sides == 1:
             return task, key
         assert family.orbit is not None
-        return family.orbit(
-            family.sample(stream_key(lifetime_key(seed, Split.TRAIN, 0, 0), Stream.TASK)), side / sides
-        ), key
+        assert family.place is not None
+        return family.orbit(task, jnp.mod(side / sides - family.place(task), 1.0)), key
 
     policy = partial(linear_policy, settings=plan.policy, spaces=plan.spaces)
     if isinstance(family, HostFamily):
@@ -121,14 +120,14 @@ def while_evolving(settings: Settings) -> Family:
     return replace(family, horizon=min(family.horizon, settings.evolution.horizon))
 
 
-def make_plan(settings: Settings, learner: Learner, family: Family) -> Plan:
+def make_plan(settings: Settings, learner: Learner, family: Family, correlations: bool = False) -> Plan:
     """Gather what a lifetime's program depends on."""
     require(
         not settings.policy.to_be_measured,
         "policy.normalise is family, and what is usual is not known: evolve a loss, which measures it, "
         "or set policy.usual_mean and policy.usual_deviation.",
     )
-    return Plan(learner, settings.lifetime, settings.policy, family.spaces, settings.loss.window)
+    return Plan(learner, settings.lifetime, settings.policy, family.spaces, settings.loss.window, correlations)
 
 
 def fitness_of(outcome: Outcome, evolution: EvolutionSettings) -> Array:

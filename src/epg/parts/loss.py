@@ -22,8 +22,11 @@ from epg.words.records import Experience, Trained
 from epg.words.settings import LossSettings, Spaces, require
 
 SLOPE = 0.2  # of the leaky ReLU
-GATE = 1.5  # how far a switched-off pair of the head is pushed away
+GATE = 6.0  # how far a switched-off pair of the head is pushed away
 LOG_STD_PULL = 0.05  # output weight of the unit that shrinks the log-std
+
+SIDES = {1: np.zeros((1, 0)), 2: np.array([[1.0], [-1.0]]), 4: np.array([[1.0, 1], [-1, 1], [-1, -1], [1, -1]])}
+"""Number of sides -> what the switches say on each: neighbours on the orbit differ in one of them."""
 
 
 class Loss(eqx.Module):
@@ -94,9 +97,14 @@ def build_rows(settings: LossSettings, experience: Experience, policy_rows: Arra
     if settings.reward:
         parts.append(window.reward[:, None])
     if settings.products:
-        reward = window.reward[:, None]
-        parts += [reward * window.observation, reward * experience.trace]
+        parts.append(reward_products(experience))
     return jnp.concatenate(parts, axis=1)
+
+
+def reward_products(experience: Experience) -> Array:
+    """Return reward x observation and reward x trace at each window position, [N, O + A]."""
+    reward = experience.window.reward[:, None]
+    return jnp.concatenate([reward * experience.window.observation, reward * experience.trace], axis=1)
 
 
 def head_rows(settings: LossSettings, rows: Array, observation: Array) -> Array:
@@ -215,10 +223,10 @@ def _aim_at_targets(key: Key, loss: Loss, settings: LossSettings, spaces: Spaces
 
     Hidden units 2j and 2j+1 hold z_j and -z_j with z_j = m_j - target_j: leaky ReLUs of the two add up to
     0.8 |z_j|. m is the mean of a Gaussian policy, or the probabilities of a categorical one, whose targets
-    start around the uniform distribution. With a switch there are two such targets, one for each sign of what
-    it carries. The other units start silent (output weight zero).
+    start around the uniform distribution. With switches there are as many such targets as sides, one for each
+    combination of their signs. The other units start silent (output weight zero).
     """
-    sides = (0.0,) if settings.sides == 1 else (1.0, -1.0)
+    sides = SIDES[settings.sides]
     actions, pairs = spaces.action, spaces.action * len(sides)
     needed = 2 * pairs + (not spaces.discrete)
     require(
@@ -248,12 +256,12 @@ def _aim_at_targets(key: Key, loss: Loss, settings: LossSettings, spaces: Spaces
     even, odd = 2 * jnp.arange(pairs), 2 * jnp.arange(pairs) + 1
     head = loss.head.at[:, even].set(z).at[:, odd].set(-z)
     head_bias = loss.head_bias.at[even].set(bias).at[odd].set(-bias)
-    if settings.init_switch is not None:
-        signs = jnp.repeat(jnp.array(sides), 2 * actions)
+    for switch, signs in enumerate(sides.T):
         # Both units of a pair lose GATE (1 - side s): nothing when s = side, and when s = -side so much that
         # their slopes cancel wherever |z| < 2 GATE. The switch s is (u - v - 1.2) / 0.8, see _carry_products.
-        slope = GATE * signs / (1.0 - SLOPE)
-        head = head.at[context, : 2 * pairs].add(slope).at[context + 1, : 2 * pairs].add(-slope)
+        slope = GATE * jnp.repeat(jnp.array(signs, jnp.float32), 2 * actions) / (1.0 - SLOPE)
+        u = context + 2 * switch
+        head = head.at[u, : 2 * pairs].add(slope).at[u + 1, : 2 * pairs].add(-slope)
         head_bias = head_bias.at[: 2 * pairs].add(-GATE - slope * (1.0 + SLOPE))
     output = jnp.zeros_like(loss.output).at[: 2 * pairs].set(1.0)
     if not spaces.discrete:
@@ -272,7 +280,7 @@ def target_columns(settings: LossSettings, spaces: Spaces) -> np.ndarray:
 def aim(loss: Loss, weights: Array, settings: LossSettings, spaces: Spaces) -> Loss:
     """Move the targets of a target-action head by linear functions of the F target columns.
 
-    `weights` are [sides, A (F + 1)]: one target, or one for each sign of the switch.
+    `weights` are [sides, A (F + 1)]: one target, or one for each combination of the switches' signs.
     """
     seen = target_columns(settings, spaces)[:, None]
     rows = weights.reshape(settings.sides * spaces.action, len(seen) + 1)
@@ -285,14 +293,14 @@ def aim(loss: Loss, weights: Array, settings: LossSettings, spaces: Spaces) -> L
 class Carried(NamedTuple):
     """Which correlations of the reward the temporal part starts with, in this order: one per pair of channels."""
 
-    first_trace: int  # 1 after a switch, else 0
+    first_trace: int  # after the switches
     traces: int  # with the traces of actions
     mixes: int  # with random mixes of observations
 
 
 def _carried(settings: LossSettings, spaces: Spaces) -> Carried:
     pairs = settings.channels // 2
-    first = 0 if settings.init_switch is None else 1
+    first = settings.switches
     traces = min(pairs - first, spaces.action)
     return Carried(first, traces, pairs - first - traces)
 
@@ -303,8 +311,9 @@ def _carry_products(key: Key, loss: Loss, settings: LossSettings, spaces: Spaces
     Normalised reward times normalised x, averaged over the window, is their correlation. Channels 2c and 2c+1
     hold +x_c and -x_c; since leaky(x) - leaky(-x) = 1.2 x, the next layer can pass a pair on exactly. The first
     pairs carry the reward's correlation with the trace of each action, the others random mixes of its correlation
-    with the observation. A switch comes before them: the correlation c with one observation, as the context's
-    u = leaky(2 c + 1) and v = leaky(2 c - 1), so that u - v lies between 0.4 and 2 and says little but its sign.
+    with the observation. Switches come before them: a correlation c, as the context's u = leaky(2 c + 1) and
+    v = leaky(2 c - 1), so that u - v lies between 0.4 and 2 and says little but its sign. It is the one with an
+    observation, or nothing before `set_switches`.
     """
     columns, carried = row_columns(settings, spaces), _carried(settings, spaces)
     traces, states = columns["reward x trace"], columns["reward x observation"]
@@ -331,11 +340,20 @@ def _carry_products(key: Key, loss: Loss, settings: LossSettings, spaces: Spaces
     passed = jnp.zeros((settings.channels, settings.context))
     passed = passed.at[: 2 * units, : 2 * units].set(_pass_on(units) / frames)
     bias = loss.context_bias
-    if settings.init_switch is not None:
-        passed, bias = passed.at[:, 1].set(passed[:, 0]), bias.at[:2].set(jnp.array([1.0, -1.0]))
+    for u in range(0, 2 * settings.switches, 2):
+        passed, bias = passed.at[:, u + 1].set(passed[:, u]), bias.at[u : u + 2].set(jnp.array([1.0, -1.0]))
     roots = math.prod(settings.kernels) ** 0.5  # what the divisions above left: 2 x is again the correlation
     context = jnp.tile(2.0 / roots * passed, (frames, 1))
     return eqx.tree_at(lambda it: (it.kernels, it.context, it.context_bias), loss, (tuple(kernels), context, bias))
+
+
+def set_switches(loss: Loss, weights: Array, settings: LossSettings, spaces: Spaces) -> Loss:
+    """Let the switches carry these mixes [switches, O + A] of the reward's correlations with observation and trace."""
+    columns = row_columns(settings, spaces)
+    seen = np.arange(columns["reward x observation"].start, columns["reward x trace"].stop)
+    carried = _both_signs(weights.T) / settings.kernels[0] ** 0.5
+    first = loss.kernels[0].at[:, seen, : 2 * settings.switches].set(carried)
+    return eqx.tree_at(lambda it: it.kernels, loss, (first, *loss.kernels[1:]))
 
 
 def _both_signs(weights: Array) -> Array:

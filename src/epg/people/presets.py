@@ -119,10 +119,11 @@ LAPTOP: dict[str, Settings] = {
     ),
     "goal-ant": Settings(
         family="goal-ant",
-        policy=PolicySettings(log_std=-1.0),
-        loss=LossSettings(hidden=32, channels=32, **DIRECTED),
-        lifetime=LifetimeSettings(64, updates=32, scoring_episodes=2, **PACE),
-        evolution=replace(BOTH_WAYS, noise_vectors=32),
+        policy=PolicySettings(log_std=-1.0, normalise="family"),
+        loss=LossSettings(init_sides=4, hidden=72, **(DIRECTED | {"window": 512})),
+        lifetime=LifetimeSettings(64, updates=32, scoring_episodes=2, **CLOSELY),
+        evolution=replace(BOTH_WAYS, epochs=12, step_size_epochs=12, **FOUND),
+        search=SearchSettings(epochs=300, noise_vectors=128, sigma=0.1, step_size=0.06),
     ),
     "fetch-reach": Settings(
         family="fetch-reach",
@@ -244,6 +245,10 @@ TUNED_PPO: dict[str, dict[int, Opponent]] = {
     "directional-half-cheetah": {
         1536: Opponent(steps_per_update=128, learning_rate=3e-3, learning_rate_end=0.0),
         8192: Opponent(steps_per_update=256),
+    },
+    "goal-ant": {
+        2048: Opponent(256, learning_rate=3e-4, learning_rate_end=0.0, log_std=0.0, normalise="family"),
+        8192: Opponent(log_std=-1.0),
     },
     "fetch-reach": {
         1024: Opponent(steps_per_update=256, passes=20, learning_rate=3e-3, log_std=-1.0),

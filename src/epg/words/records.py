@@ -55,6 +55,7 @@ class Outcome(eqx.Module):
     final_return: Array  # mean return of the scoring trajectories; NaN if anything was non-finite
     episode_return: Array  # [updates, M] return of the episode that ended at this step, NaN where none did
     kl: Array  # [updates] KL between the policies before and after each update
+    correlations: Array  # [updates, O + A] of the reward, at each update; [updates, 0] unless the plan asks
     nonfinite: Array  # updates in which something non-finite appeared
     exploded: Array  # episodes that the simulator ended because it failed
     env_steps: Array  # steps simulated, scoring included

@@ -128,6 +128,8 @@ class LossSettings:
     """Initial weight of the target action on the reward's correlation with past actions (correlation only)."""
     init_switch: int | None = None
     """Index of an observation whose correlation with the reward chooses between two target actions (correlation)."""
+    init_sides: Literal[1, 2, 4] = 1
+    """Target actions to search for, one for each part of the family's orbit; which holds, is learnt (correlation)."""
 
     def __post_init__(self) -> None:
         _require_positive(self, "loss", "window", "memory", "channels", "context", "hidden")
@@ -143,6 +145,14 @@ class LossSettings:
             "loss.init_switch needs loss.init_temporal correlation, and the index of an observation.",
         )
         require(
+            self.init_sides == 1 or (self.init_temporal == "correlation" and self.init_switch is None),
+            "loss.init_sides needs loss.init_temporal correlation, and no loss.init_switch.",
+        )
+        require(
+            self.channels >= 2 * self.switches and self.context >= 2 * self.switches,
+            f"loss.channels and loss.context must be at least {2 * self.switches} for {self.sides} sides.",
+        )
+        require(
             len(self.kernels) == len(self.strides) and min(*self.kernels, *self.strides, 1) > 0,
             "loss.kernels and loss.strides need one positive number per convolution.",
         )
@@ -151,7 +161,12 @@ class LossSettings:
     @property
     def sides(self) -> int:
         """Number of target actions that the target-action initialisation starts with."""
-        return 1 if self.init_switch is None else 2
+        return self.init_sides if self.init_switch is None else 2
+
+    @property
+    def switches(self) -> int:
+        """Number of signs that tell those target actions apart."""
+        return self.sides // 2
 
     @property
     def frames(self) -> int:
@@ -380,6 +395,10 @@ class Settings:
         require(
             self.search.epochs == 0 or self.loss.init == "target-action",
             "search.epochs needs loss.init target-action: that target is what it looks for.",
+        )
+        require(
+            self.search.epochs > 0 or self.loss.init_sides == 1,
+            "loss.init_sides needs search.epochs: it says how many targets to search for.",
         )
         require(0 <= self.seed < 2**32, f"seed must lie in [0, 2^32), not {self.seed}.")
         require(

@@ -37,10 +37,14 @@ def sample(key: Key, arc: tuple[float, float]) -> Goal:
     )
 
 
-def move(task: Goal, share: Array, arc: tuple[float, float]) -> Goal:
-    """Move the goal along its arc, from its end back to its beginning."""
-    width = arc[1] - arc[0]
-    return task._replace(bearing=arc[0] + jnp.mod(task.bearing - arc[0] + share * width, width))
+def turn(task: Goal, share: Array) -> Goal:
+    """Turn the ant where it stands: the goal moves round it, and stays on its arc."""
+    return task._replace(yaw=jnp.mod(task.yaw - 2 * jnp.pi * share + jnp.pi, 2 * jnp.pi) - jnp.pi)
+
+
+def place(task: Goal) -> Array:
+    """Return the goal's bearing as the ant sees it, in turns from straight ahead."""
+    return jnp.mod(task.bearing - task.yaw / (2 * jnp.pi), 1.0)
 
 
 def position(task: Goal) -> Array:
@@ -109,7 +113,8 @@ def _family(name: str, arc: tuple[float, float], where: str, summary: str) -> Mu
         spaces=Spaces(observation=27, action=8, features=2),
         horizon=200,
         sample=partial(sample, arc=arc),
-        orbit=partial(move, arc=arc),
+        orbit=turn,
+        place=place,
         features=lambda task: position(task) / DISTANCE,
         stock_task=Goal(jnp.float32(sum(arc) / 2), jnp.zeros(())),
         model="gymnasium:ant.xml",

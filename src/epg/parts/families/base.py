@@ -56,6 +56,8 @@ class Family:
     Evolution spreads the common tasks of an epoch evenly over it (all directions, both signs), so that a loss
     that merely favours one direction gains nothing.
     """
+    place: Callable[[Task], Array] | None = None
+    """Return where on its orbit a task stands, in [0, 1): tasks at the same place ask for the same behaviour."""
     specification: str = ""
     """Observation, action, reward, episodes and tasks, for `epg tasks NAME`."""
 

@@ -26,3 +26,8 @@ def sample(key: Key) -> Direction:
 def turn(task: Direction, share: Array) -> Direction:
     """Turn round in the second half of the orbit."""
     return Direction(task.sign * jnp.where(share < 0.5, 1.0, -1.0))
+
+
+def place(task: Direction) -> Array:
+    """Return where on the orbit a task stands: forwards at its beginning."""
+    return jnp.where(task.sign > 0, 0.0, 0.5)

@@ -38,6 +38,7 @@ DIRECTIONAL_HALF_CHEETAH = MujocoFamily(
     horizon=200,
     sample=direction.sample,
     orbit=direction.turn,
+    place=direction.place,
     stock_task=direction.FORWARDS,
     model="gymnasium:half_cheetah.xml",
     fast=Clock(0.05 / 3, 3),

@@ -78,6 +78,7 @@ DIRECTIONAL_HOPPER = MujocoFamily(
     horizon=1000,
     sample=direction.sample,
     orbit=direction.turn,
+    place=direction.place,
     stock_task=direction.FORWARDS,
     model="gymnasium:hopper.xml",
     fast=FAST,

@@ -50,6 +50,10 @@ def _goal_orbit(task: GoalTask, share: Array) -> GoalTask:
     return GoalTask(jnp.stack([cos * x - sin * y, sin * x + cos * y]))
 
 
+def _goal_place(task: GoalTask) -> Array:
+    return jnp.mod(jnp.arctan2(task.goal[1], task.goal[0]) / (2 * jnp.pi), 1.0)
+
+
 def _goal_reset(key: Key, task: GoalTask) -> PointState:
     return PointState(0.5 * jax.random.normal(key, (2,)), jnp.zeros(2), task.goal)
 
@@ -76,6 +80,7 @@ POINT_GOAL = JaxFamily(
     step=_goal_step,
     features=lambda task: task.goal,
     orbit=_goal_orbit,
+    place=_goal_place,
     specification="""A point mass that must find out which way to go.
 
 Observation (4): position x, y; velocity x, y. Action (2): acceleration, clipped to [-1, 1]. Drag: 1 per second.
