@@ -125,6 +125,11 @@ BAD = {
     ],
     "batching changes nothing": [changed_step(lambda s, r, d: (s, crowded(r), d))],
     "tasks vary": [replace(POINT_GOAL, sample=lambda key: POINT_GOAL.sample(jax.random.key(0)))],
+    "the orbit moves a task's place": [
+        replace(POINT_GOAL, orbit=None),
+        replace(POINT_GOAL, orbit=lambda task, share: POINT_GOAL.orbit(task, -share)),
+        replace(POINT_GOAL, place=lambda task: 1.0 + POINT_GOAL.place(task)),
+    ],
 }
 
 
@@ -246,6 +251,7 @@ BAD_HOST = {
     "huge actions stay finite": [twisted(read=lambda it, step: it._replace(reward=jnp.exp(jnp.abs(step.action[0]))))],
     "batching changes nothing": [replace(HOST, simulator=Crowded), reading(reward=crowded)],
     "tasks vary": [replace(HOST, sample=lambda key: POINT_GOAL.sample(jax.random.key(0)))],
+    "the orbit moves a task's place": [replace(HOST, orbit=lambda task, share: task, place=POINT_GOAL.place)],
     "an action that is not a number ends the episode": [
         reading(exploded=jnp.zeros_like),
         reading(terminated=jnp.zeros_like),

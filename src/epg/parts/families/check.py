@@ -112,6 +112,23 @@ def _varies(trial: AnyTrial) -> str | None:
     return "16 tasks came out alike: sample must use its key"
 
 
+def _places(trial: AnyTrial) -> str | None:
+    orbit, place = trial.family.orbit, trial.family.place
+    if place is None:
+        return None
+    if orbit is None:
+        return "a family with a place needs an orbit on which it is"
+    tasks = trial.rows(seed=7, steps=BRIEF, number=16).tasks
+    places = jax.vmap(place)(tasks)
+    if not ((places >= 0) & (places < 1)).all():
+        return "place must lie in [0, 1)"
+    for wanted in (0.0, 0.5):
+        found = jax.vmap(place)(jax.vmap(orbit)(tasks, jnp.mod(wanted - places, 1.0)))
+        if not np.allclose(np.mod(found - wanted + 0.5, 1.0), 0.5, atol=1e-4):
+            return "orbit must move a task's place by the share it is given"
+    return None
+
+
 def _with_nan(rows: Rows) -> Rows:
     """Let the middle row's third action be not a number."""
     return rows._replace(actions=rows.actions.at[2, 1].set(jnp.nan))
@@ -165,6 +182,7 @@ QUESTIONS: dict[str, Question] = {
     "huge actions stay finite": _bounded,
     "batching changes nothing": _batches,
     "tasks vary": _varies,
+    "the orbit moves a task's place": _places,
 }
 """Asked of every family."""
 HOST_QUESTIONS: dict[str, Question] = {
