@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -29,7 +28,7 @@ def console() -> Console:
 
 
 @contextlib.contextmanager
-def evolution_bar(family: str, done: int, epochs: int) -> Iterator[tuple[Callable[[Epoch], None], Callable]]:
+def evolution_bar(settings: Settings, done: int) -> Iterator[tuple[Callable[[Epoch], None], Callable]]:
     """Show epoch, fitness, signal, steps per second and the time that is left; and the same of a search before it."""
     columns = (
         TextColumn("[bold]{task.description}"),
@@ -39,7 +38,9 @@ def evolution_bar(family: str, done: int, epochs: int) -> Iterator[tuple[Callabl
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console()) as progress:
-        bars = {"evolution": progress.add_task(family, total=epochs, completed=done, status="compiling")}
+        status = "measuring what is usual in the family" if settings.policy.to_be_measured else "compiling"
+        epochs, sought = settings.evolution.epochs, settings.search.epochs * settings.loss.sides
+        bars = {"evolution": progress.add_task(settings.family, total=epochs, completed=done, status=status)}
         smooth = dict.fromkeys(("evolution", "search"), math.nan)
 
         def show(what: str, epoch: Epoch | Tried, more: str = "") -> None:
@@ -54,10 +55,13 @@ def evolution_bar(family: str, done: int, epochs: int) -> Iterator[tuple[Callabl
         def on_epoch(epoch: Epoch) -> None:
             show("evolution", epoch, f"  [red]{epoch.nonfinite} non-finite" if epoch.nonfinite else "")
 
-        def on_tried(step: Tried, steps: int) -> None:
+        def on_tried(step: Tried) -> None:
             if "search" not in bars:
-                bars["search"] = progress.add_task("first target", total=steps, status="")
+                bars["search"] = progress.add_task("first target", total=sought, status="")
+                progress.update(bars["evolution"], status="searching")
             show("search", step)
+            if step.epoch + 1 == sought:
+                progress.update(bars["evolution"], status="aiming at what was found")
 
         try:
             yield on_epoch, on_tried
@@ -76,9 +80,8 @@ def evolve_with_bar(
     for sentence in checkpoint.skipped if checkpoint else ():
         console().print(f"epg: {sentence} The one before it is used.", soft_wrap=True)
     done = checkpoint.epoch if checkpoint else 0
-    with evolution_bar(settings.family, done, settings.evolution.epochs) as (on_epoch, on_tried):
-        search = partial(on_tried, steps=settings.search.epochs * settings.loss.sides)
-        return evolve_run(run, settings, executor, processes, on_epoch, cluster, search)
+    with evolution_bar(settings, done) as (on_epoch, on_tried):
+        return evolve_run(run, settings, executor, processes, on_epoch, cluster, on_tried)
 
 
 @contextlib.contextmanager
