@@ -17,11 +17,13 @@ from epg.lifetime.scan import try_out
 from epg.methods import evolution, first
 from epg.methods.evaluation import fitting
 from epg.methods.evolution import evolve_run
-from epg.methods.first import ascent, learn_switches, measure_usual, regress, signs_at
+from epg.methods.first import learn_switches, measure_usual, regress, signs_at
 from epg.methods.runs import create_run, extend, open_run
+from epg.methods.search import Tried, ascent
 from epg.methods.shards import build_trials, make_plan
 from epg.parts.families import load_family
 from epg.parts.loss import SIDES, aim, head_rows, head_values, init_loss, row_columns
+from epg.parts.metrics import read_metrics
 from epg.parts.normaliser import Moments, add, init_moments, init_normaliser, known_moments, normalise, pool
 from epg.parts.policy import distribution, linear_policy
 from epg.parts.store import load_loss
@@ -199,7 +201,7 @@ def test_stopped_anywhere_and_resumed(moment, reference, tmp_path, monkeypatch):
     on = {"search": {"on_tried": stop}, "epoch": {"on_epoch": stop}}.get(moment, {})
     with monkeypatch.context() as patch:
         if moment in ("checkpoint", "config"):
-            patch.setattr(evolution, {"checkpoint": "write_atomic", "config": "write_json"}[moment], stop)
+            patch.setattr(*{"checkpoint": (first, "write_atomic"), "config": (evolution, "write_json")}[moment], stop)
         with pytest.raises(KeyboardInterrupt):
             evolve_run(run, SETTINGS, "inline", **on)
     opened, settings = open_run(tmp_path / "run")
@@ -208,6 +210,39 @@ def test_stopped_anywhere_and_resumed(moment, reference, tmp_path, monkeypatch):
     evolved = evolve_run(opened, settings, "inline")
     assert evolved.loss_sha256 == reference.loss_sha256
     assert evolved.env_steps == reference.env_steps
+
+
+STOPPED = 2  # steps of the search that were done
+
+
+@pytest.fixture
+def stopped(tmp_path):
+    """A run that was stopped in the middle of its search."""
+
+    def stop(step: Tried) -> None:
+        if step.epoch + 1 == STOPPED:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evolve_run(create_run(SETTINGS, tmp_path / "run"), SETTINGS, "inline", on_tried=stop)
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize("harm", ["none", "cut", "foreign"])
+def test_a_search_goes_on_where_it_was_stopped(harm, stopped, reference):
+    kept = stopped / "checkpoints" / "search.safetensors"
+    if harm == "cut":
+        kept.write_bytes(kept.read_bytes()[:-9])
+    elif harm == "foreign":
+        run, _ = open_run(stopped)
+        run.save_search({"weights": np.zeros((1, 3), np.float32)}, {"policy": {}, "measuring": 0, "tried": []})
+    tried = []
+    evolved = evolve_run(*open_run(stopped), "inline", on_tried=tried.append)
+    assert [step.epoch for step in tried] == list(range(STOPPED if harm == "none" else 0, SEARCH.epochs))
+    assert (evolved.loss_sha256, evolved.env_steps) == (reference.loss_sha256, reference.env_steps)
+    assert not kept.exists()
+    told = [[line | {"seconds": 0} for line in read_metrics(run / "search.jsonl")] for run in (stopped, reference.run)]
+    assert told[0] == told[1]
 
 
 def test_a_loss_to_start_from_brings_what_is_usual(reference, tmp_path):

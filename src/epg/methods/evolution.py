@@ -6,7 +6,6 @@ depend on the executor, the number of processes, or on how often a run was kille
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,10 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from epg.lifetime.learner import Learned
-from epg.methods.first import OnTried, Tried, aimed_phi, measure_usual, search_targets
+from epg.methods.first import begin
+from epg.methods.search import OnTried
 from epg.methods.shards import find_family
 from epg.parts.executors import Cluster, check_executor, make_executor
-from epg.parts.files import plain, write_atomic, write_json
+from epg.parts.files import plain, write_json
 from epg.parts.interrupts import uninterrupted
 from epg.parts.metrics import MetricsWriter, read_metrics
 from epg.parts.store import Run, save_loss
@@ -215,6 +215,7 @@ def evolve_run(
         evolution.restore(run)
         if run.config["settings"] != plain(work):  # more epochs than before, or something measured
             write_json(run.path / "config.json", {**run.config, "settings": work})
+        run.forget_search()
         with (
             MetricsWriter.resume(run, evolution.next_epoch) as metrics,
             make("epg.methods.shards:build", work) as workers,
@@ -240,30 +241,12 @@ def evolve_run(
 
 
 def _begin(run: Run, settings: Settings, make: Callable[..., Any], on_tried: OnTried | None) -> Settings:
-    """Measure and search for what the settings ask to begin with, and save it as the checkpoint before the first epoch.
-
-    Interrupted anywhere, it is done again from the start, and to the same end.
-    """
+    """Save what the settings ask to begin with as the checkpoint before the first epoch; return them as measured."""
     if not (settings.policy.to_be_measured or settings.search.epochs):
         return settings
-    measured, spent = measure_usual(settings) if settings.policy.to_be_measured else (settings, 0)
-    phi, tried = None, []
-    if settings.search.epochs:
-
-        def note(step: Tried) -> None:
-            tried.append(step)
-            if on_tried:
-                on_tried(step)
-
-        with make("epg.methods.shards:build_trials", to_dict(measured)) as workers:
-            targets, steps = search_targets(measured, workers, note)
-        phi, more = aimed_phi(measured, targets)
-        spent += steps + more
-    lines = "".join(json.dumps(plain(to_dict(step))) + "\n" for step in tried)
-    write_atomic(run.path / "search.jsonl", lines.encode())
-    state = Evolution(measured, phi).strategy.state()
-    run.save_checkpoint(0, state, {"env_steps": spent})
-    return measured
+    begun = begin(run, settings, make, on_tried)
+    run.save_checkpoint(0, Evolution(begun.settings, begun.phi).strategy.state(), {"env_steps": begun.env_steps})
+    return begun.settings
 
 
 def _finish(evolution: Evolution, run: Run, saver: Saver) -> Evolved:

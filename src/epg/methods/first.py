@@ -1,16 +1,14 @@
-"""What an evolution begins with: the usual observations of a family, and a target that already acts well.
+"""What an evolution begins with: the usual observations of a family, and a loss that pulls towards targets found.
 
-A target-action loss pulls a policy towards target actions, linear in the observation at first. Such a target is a
-policy itself. Trying it as it is costs one short episode where a lifetime costs thousands of steps, and its weights
-are few: augmented random search (Mania, Guy and Recht 2018) finds a good one in minutes. Evolution then starts from
-the loss that pulls towards it. Everything is derived from the seed, whoever does the work.
+Everything is derived from the seed, whoever does the work and however often it is stopped.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,41 +17,82 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 
 from epg.lifetime.learner import Learned, evolved
+from epg.methods.search import OnTried, Search
 from epg.methods.shards import batch_of_lifetimes, draw_lifetimes, find_family, make_plan, while_evolving
-from epg.parts.executors.base import Executor
-from epg.parts.loss import aim, set_switches, target_columns
+from epg.parts.files import plain, write_atomic
+from epg.parts.loss import aim, set_switches
 from epg.parts.normaliser import pool
-from epg.parts.strategy import centred_ranks
+from epg.parts.store import Run
+from epg.words.errors import BadInput
 from epg.words.keys import Split, Stream, run_key
 from epg.words.records import Outcome
-from epg.words.settings import Settings
+from epg.words.settings import PolicySettings, Settings, from_dict, to_dict
 
-
-@dataclass(frozen=True)
-class Tried:
-    """What one step of the search tells: a line of search.jsonl."""
-
-    epoch: int
-    """Number, from 0."""
-    side: int
-    """Which target, of one or two."""
-    fitness_mean: float
-    """Mean return of all perturbed targets."""
-    fitness_best: float
-    """Return of the best one."""
-    exploded: int
-    """Episodes that ended because the physics failed."""
-    env_steps: int
-    """Environment steps simulated in this step."""
-    seconds: float
-    """Wall-clock time of this step."""
-
-
-AVERAGED = 0.75  # from this share of the search on, weights are averaged
+SAVED = 25  # steps of a search after which its state is saved
 SHARPNESS = 4.0  # of learnt switches: how many times as large as what they should say
 SHRINKAGE = 1e-3  # of learnt switches, in units of what they look at
 
-OnTried = Callable[[Tried], None]
+
+@dataclass(frozen=True)
+class Begun:
+    """What an evolution starts with."""
+
+    settings: Settings
+    """With what was measured."""
+    phi: np.ndarray | None
+    """The first loss; None: a random one."""
+    env_steps: int
+    """What it took."""
+
+
+def begin(run: Run, settings: Settings, make: Callable[..., Any], on_tried: OnTried | None) -> Begun:
+    """Measure and search for what the settings ask to begin with; a search that was stopped goes on."""
+    settings, spent, search = _resumed(run, settings) or _started(settings)
+    if not settings.search.epochs:
+        return Begun(settings, None, spent)
+
+    def save() -> None:
+        tensors, tried = search.state()
+        run.save_search(tensors, {"policy": to_dict(settings.policy), "measuring": spent, "tried": tried})
+
+    try:
+        with make("epg.methods.shards:build_trials", to_dict(settings)) as workers:
+            while not search.done:
+                step = search.step(workers)
+                if on_tried:
+                    on_tried(step)
+                if len(search.tried) % SAVED == 0:
+                    save()
+    except BadInput:
+        raise  # most likely of the disk
+    except BaseException:
+        save()
+        raise
+    save()
+    phi, aiming = aimed_phi(settings, search.targets)
+    lines = "".join(json.dumps(plain(to_dict(step))) + "\n" for step in search.tried)
+    write_atomic(run.path / "search.jsonl", lines.encode())
+    return Begun(settings, phi, spent + search.env_steps + aiming)
+
+
+def _started(settings: Settings) -> tuple[Settings, int, Search]:
+    measured, spent = measure_usual(settings) if settings.policy.to_be_measured else (settings, 0)
+    return measured, spent, Search(measured)
+
+
+def _resumed(run: Run, settings: Settings) -> tuple[Settings, int, Search] | None:
+    """Return the settings as measured, the steps that took, and the search as it was saved, if it was, and whole."""
+    saved = run.load_search()
+    if saved is None:
+        return None
+    try:
+        policy = from_dict(PolicySettings, saved.info["policy"])
+        measured = replace(settings, policy=policy)
+        search = Search(measured)
+        search.restore(saved.tensors, saved.info["tried"])
+        return measured, int(saved.info["measuring"]), search
+    except (BadInput, KeyError, ValueError, TypeError):
+        return None  # nothing is lost but time
 
 
 def measure_usual(settings: Settings) -> tuple[Settings, int]:
@@ -62,52 +101,6 @@ def measure_usual(settings: Settings) -> tuple[Settings, int]:
     mean, deviation = (tuple(float(np.float32(it)) for it in part) for part in pool(outcome.normaliser.observation))
     policy = replace(settings.policy, usual_mean=mean, usual_deviation=deviation)
     return replace(settings, policy=policy), int(np.asarray(outcome.env_steps).sum())
-
-
-def search_targets(settings: Settings, workers: Executor, on_tried: OnTried | None = None) -> tuple[np.ndarray, int]:
-    """Search for targets that act well; return their weights [sides, A (F + 1)] and the environment steps spent.
-
-    The weights are means over the last quarter of the search, which its steps circle.
-    """
-    search, sides, spaces = settings.search, settings.loss.sides, find_family(settings.family).spaces
-    columns = len(target_columns(settings.loss, spaces))
-    weights, spent = np.zeros((sides, spaces.action * (columns + 1)), np.float32), 0
-    late: list[list[np.ndarray]] = [[] for _ in range(sides)]
-    for epoch in range(sides * search.epochs):
-        began, side = time.perf_counter(), epoch // search.epochs
-        key = run_key(settings.seed, Stream.TARGET, epoch)
-        noise = np.asarray(jax.random.normal(key, (search.noise_vectors // 2, weights.shape[1])))
-        targets = weights[side] + search.sigma * np.concatenate([noise, -noise])
-        results = workers.map(list(_requests(targets, epoch, side, settings.evolution.shard)))
-        fitness, exploded, steps = (
-            np.concatenate([result[name] for result in results])[: len(targets)]
-            for name in ("fitness", "exploded", "env_steps")
-        )
-        weights[side] += ascent(noise, fitness, search.step_size)
-        if epoch % search.epochs >= int(AVERAGED * search.epochs):
-            late[side].append(weights[side].copy())
-        spent += int(steps.sum())
-        if on_tried:
-            mean, best = float(np.nanmean(fitness)), float(np.nanmax(fitness))
-            seconds = time.perf_counter() - began
-            on_tried(Tried(epoch, side, mean, best, int(exploded.sum()), int(steps.sum()), seconds))
-    return np.stack([np.mean(each, axis=0) for each in late]), spent
-
-
-def ascent(noise: np.ndarray, fitness: np.ndarray, step_size: float) -> np.ndarray:
-    """Return the step of augmented random search from the returns [2 P] of weights moved by +noise, -noise [P, D].
-
-    Returns are ranked first (non-finite ones last): else the few tasks in which a target excels decide for all. Only
-    the better half of the pairs counts, by the better of the two, and the step is in units of their deviation.
-    """
-    pairs = len(noise)
-    plus, minus = np.split(centred_ranks(fitness), 2)
-    kept = np.argsort(-np.maximum(plus, minus), kind="stable")[: max(1, pairs // 2)]
-    deviation = np.std(np.concatenate([plus[kept], minus[kept]]))
-    if deviation == 0:
-        return np.zeros_like(noise[0])
-    slope = ((plus - minus)[kept, None] * noise[kept]).mean(axis=0)
-    return (step_size / deviation * slope).astype(np.float32)
 
 
 def aimed_phi(settings: Settings, targets: np.ndarray) -> tuple[np.ndarray, int]:
@@ -195,19 +188,3 @@ def _places(settings: Settings, epoch: int) -> np.ndarray:
     draw = jax.vmap(draw_lifetimes(family, settings.seed, Split.TRAIN), (0, None))
     tasks, _ = draw(jnp.arange(settings.evolution.shard, dtype=jnp.int32), jnp.int32(epoch))
     return np.asarray(jax.vmap(family.place)(tasks))
-
-
-def _requests(targets: np.ndarray, epoch: int, side: int, shard: int) -> Iterator[dict[str, np.ndarray]]:
-    """Cut a step's targets into shards; the last one is filled up with its first target."""
-    number = len(targets)
-    padded = -(-number // shard) * shard
-    index = np.where(np.arange(padded) < number, np.arange(padded), 0)
-    task = (index % (number // 2)).astype(np.int32)
-    for start in range(0, padded, shard):
-        rows = slice(start, start + shard)
-        yield {
-            "target": targets[index[rows]],
-            "task": task[rows],
-            "epoch": np.array(epoch, np.int32),
-            "side": np.array(side, np.int32),
-        }

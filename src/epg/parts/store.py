@@ -3,6 +3,7 @@
 RUN/config.json                           the settings, in full
 RUN/metrics.jsonl, tensorboard/, logs/    what happened
 RUN/checkpoints/epoch-000012.safetensors  the newest two
+RUN/checkpoints/search.safetensors        the search before the first epoch, while it lasts
 RUN/loss.safetensors, loss.json           the evolved loss and its manifest
 RUN/figures/, report.html                 drawn from the above
 """
@@ -164,16 +165,7 @@ class Run:
 
     def save_checkpoint(self, epoch: int, tensors: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> Path:
         """Save a checkpoint, then delete all but the newest two. Non-finite floats of `info` become null."""
-        metadata = {
-            "format": str(CHECKPOINT_FORMAT),
-            "epg": __version__,
-            "epoch": str(epoch),
-            "info": json.dumps(plain(info), allow_nan=False),
-        }
-        data = encode_tensors(tensors, metadata)
-        make_directory(self.checkpoints)
-        path = self.checkpoints / f"epoch-{epoch:06d}.safetensors"
-        write_atomic(path, data)
+        path = self._write_checkpoint(f"epoch-{epoch:06d}", epoch, tensors, info)
         # A later epoch can only be one that was damaged and skipped: this run is about to write it again.
         saved = self._saved_checkpoints()
         kept = [number for number in sorted(saved) if number <= epoch][-KEPT_CHECKPOINTS:]
@@ -182,6 +174,42 @@ class Run:
                 saved[number].unlink(missing_ok=True)
         except OSError as error:
             raise BadInput(f"{self.checkpoints} cannot be cleared: {error.strerror or error}.") from error
+        return path
+
+    def save_search(self, tensors: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
+        """Save the search that comes before the first epoch, as far as it is."""
+        self._write_checkpoint("search", 0, tensors, info)
+
+    def load_search(self) -> Checkpoint | None:
+        """Return the search as it was saved, or None if there is none that is whole."""
+        path = self.checkpoints / "search.safetensors"
+        if not os.path.isfile(path):
+            return None
+        try:
+            return Checkpoint(0, *_read_checkpoint(path, 0))
+        except NewerFormat:
+            raise
+        except BadInput:
+            return None
+
+    def forget_search(self) -> None:
+        """Delete the search: its result is in a checkpoint."""
+        with contextlib.suppress(OSError):
+            (self.checkpoints / "search.safetensors").unlink(missing_ok=True)
+
+    def _write_checkpoint(
+        self, name: str, epoch: int, tensors: Mapping[str, np.ndarray], info: Mapping[str, Any]
+    ) -> Path:
+        metadata = {
+            "format": str(CHECKPOINT_FORMAT),
+            "epg": __version__,
+            "epoch": str(epoch),
+            "info": json.dumps(plain(info), allow_nan=False),
+        }
+        data = encode_tensors(tensors, metadata)
+        make_directory(self.checkpoints)
+        path = self.checkpoints / f"{name}.safetensors"
+        write_atomic(path, data)
         return path
 
     def load_checkpoint(self) -> Checkpoint | None:

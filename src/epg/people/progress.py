@@ -17,7 +17,7 @@ from epg.words.settings import Settings
 
 if TYPE_CHECKING:
     from epg.methods.evolution import Epoch, Evolved
-    from epg.methods.first import Tried
+    from epg.methods.search import Tried
 
 SMOOTHING = 0.2
 

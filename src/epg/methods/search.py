@@ -1,0 +1,154 @@
+"""The search for target actions that act well, before evolution: augmented random search, a step at a time.
+
+A target-action loss pulls a policy towards target actions, linear in the observation at first. Such a target is a
+policy itself. Trying it as it is costs one short episode where a lifetime costs thousands of steps, and its weights
+are few: augmented random search (Mania, Guy and Recht 2018) finds a good one in minutes.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from epg.methods.shards import find_family
+from epg.parts.executors.base import Executor
+from epg.parts.files import Tensors
+from epg.parts.interrupts import uninterrupted
+from epg.parts.loss import target_columns
+from epg.parts.strategy import centred_ranks
+from epg.words.keys import Stream, run_key
+from epg.words.settings import Settings, from_dict, to_dict
+
+AVERAGED = 0.75  # from this share of the search on, weights are averaged
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What one step of the search tells: a line of search.jsonl."""
+
+    epoch: int
+    """Number, from 0."""
+    side: int
+    """Which target, of one or two."""
+    fitness_mean: float
+    """Mean return of all perturbed targets."""
+    fitness_best: float
+    """Return of the best one."""
+    exploded: int
+    """Episodes that ended because the physics failed."""
+    env_steps: int
+    """Environment steps simulated in this step."""
+    seconds: float
+    """Wall-clock time of this step."""
+
+
+OnTried = Callable[[Tried], None]
+
+
+class Search:
+    """A search under way: the weights of each side's target, one side after the other, and what every step told."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        spaces, loss = find_family(settings.family).spaces, settings.loss
+        shape = loss.sides, spaces.action * (len(target_columns(loss, spaces)) + 1)
+        self.weights = np.zeros(shape, np.float32)
+        self.late = np.zeros(shape, np.float32)  # sums of the weights that are averaged
+        self.tried: list[Tried] = []
+
+    @property
+    def done(self) -> bool:
+        """Whether every side has had its steps."""
+        return len(self.tried) == self.settings.search.epochs * self.settings.loss.sides
+
+    @property
+    def env_steps(self) -> int:
+        """Return the environment steps spent so far."""
+        return sum(step.env_steps for step in self.tried)
+
+    @property
+    def targets(self) -> np.ndarray:
+        """Return the weights that were found, [sides, A (F + 1)]: the means of those that the search ends with."""
+        assert self.done
+        epochs = self.settings.search.epochs
+        return self.late / np.float32(epochs - int(AVERAGED * epochs))
+
+    def try_out(self, workers: Executor) -> tuple[np.ndarray, list[dict[str, np.ndarray]]]:
+        """Try the perturbed targets of the next step; return their noise [P, D] and the results of all shards."""
+        search, epoch = self.settings.search, len(self.tried)
+        side = epoch // search.epochs
+        key = run_key(self.settings.seed, Stream.TARGET, epoch)
+        noise = np.asarray(jax.random.normal(key, (search.noise_vectors // 2, self.weights.shape[1])))
+        targets = self.weights[side] + search.sigma * np.concatenate([noise, -noise])
+        return noise, workers.map(list(_requests(targets, epoch, side, self.settings.evolution.shard)))
+
+    def tell(self, noise: np.ndarray, results: list[dict[str, np.ndarray]], seconds: float) -> Tried:
+        """Close a step: move the weights, and say what happened."""
+        search, epoch = self.settings.search, len(self.tried)
+        side = epoch // search.epochs
+        fitness, exploded, steps = (
+            np.concatenate([result[name] for result in results])[: 2 * len(noise)]
+            for name in ("fitness", "exploded", "env_steps")
+        )
+        self.weights[side] += ascent(noise, fitness, search.step_size)
+        if epoch % search.epochs >= int(AVERAGED * search.epochs):
+            self.late[side] += self.weights[side]
+        mean, best = float(np.nanmean(fitness)), float(np.nanmax(fitness))
+        self.tried.append(Tried(epoch, side, mean, best, int(exploded.sum()), int(steps.sum()), seconds))
+        return self.tried[-1]
+
+    def step(self, workers: Executor) -> Tried:
+        """Do the next step."""
+        began = time.perf_counter()
+        noise, results = self.try_out(workers)
+        with uninterrupted():
+            return self.tell(noise, results, time.perf_counter() - began)
+
+    def state(self) -> tuple[Tensors, list[dict[str, Any]]]:
+        """Return what is needed to go on: arrays, and the steps told."""
+        return {"weights": self.weights, "late": self.late}, [to_dict(step) for step in self.tried]
+
+    def restore(self, tensors: Tensors, tried: list[dict[str, Any]]) -> None:
+        """Go on from a state."""
+        for name, here in (("weights", self.weights), ("late", self.late)):
+            here[:] = tensors[name]
+        known = [{name: math.nan if it is None else it for name, it in line.items()} for line in tried]
+        self.tried = [from_dict(Tried, line, "a step of the search") for line in known]
+
+
+def ascent(noise: np.ndarray, fitness: np.ndarray, step_size: float) -> np.ndarray:
+    """Return the step of augmented random search from the returns [2 P] of weights moved by +noise, -noise [P, D].
+
+    Returns are ranked first (non-finite ones last): else the few tasks in which a target excels decide for all. Only
+    the better half of the pairs counts, by the better of the two, and the step is in units of their deviation.
+    """
+    pairs = len(noise)
+    plus, minus = np.split(centred_ranks(fitness), 2)
+    kept = np.argsort(-np.maximum(plus, minus), kind="stable")[: max(1, pairs // 2)]
+    deviation = np.std(np.concatenate([plus[kept], minus[kept]]))
+    if deviation == 0:
+        return np.zeros_like(noise[0])
+    slope = ((plus - minus)[kept, None] * noise[kept]).mean(axis=0)
+    return (step_size / deviation * slope).astype(np.float32)
+
+
+def _requests(targets: np.ndarray, epoch: int, side: int, shard: int) -> Iterator[dict[str, np.ndarray]]:
+    """Cut a step's targets into shards; the last one is filled up with its first target."""
+    number = len(targets)
+    padded = -(-number // shard) * shard
+    index = np.where(np.arange(padded) < number, np.arange(padded), 0)
+    task = (index % (number // 2)).astype(np.int32)
+    for start in range(0, padded, shard):
+        rows = slice(start, start + shard)
+        yield {
+            "target": targets[index[rows]],
+            "task": task[rows],
+            "epoch": np.array(epoch, np.int32),
+            "side": np.array(side, np.int32),
+        }
