@@ -2,14 +2,13 @@
 
 .venv/bin/python tools/results.py                        every family with runs below lab/, a few minutes each
 .venv/bin/python tools/results.py random-hopper          these only; the others keep their numbers
-.venv/bin/python tools/results.py random-hopper --ship   first put the best of its seeds into the package
 .venv/bin/python tools/results.py --draw                 write the page again from docs/results.json
 
 Both also write held_out.json beside each shipped loss, which `epg losses` tells; point-goal and point-reach, whose
 runs are not in lab/, have that only.
 
 lab/FAMILY-sN are the evolutions, one per seed; one without a loss is not done, and waits to be resumed. The shipped
-loss of a family is the one with the highest fitness on training tasks, averaged over the last epochs.
+loss of a family is the first that was evolved with its preset.
 """
 
 import argparse
@@ -38,24 +37,11 @@ from epg.words.keys import Split  # noqa: E402
 LAB, NUMBERS, PAGE, IMAGES = Path("lab"), Path("docs/results.json"), Path("docs/results.md"), Path("docs/images")
 MARK = "<!-- what follows is written by tools/results.py -->"
 TASKS, SEED, LONG = 20, 0, 8192
-LAST = 3  # epochs whose fitness decides what is shipped
 
 
 def runs_of(family: str) -> list[Path]:
     """Return the evolutions of a family that are done, by seed; the others wait to be resumed."""
     return sorted(path.parent for path in LAB.glob(f"{family}-s*/loss.json"))
-
-
-def ship(family: str) -> None:
-    """Put the loss into the package whose population did best on training tasks in the last epochs."""
-
-    def fitness(run: Path) -> float:
-        return float(np.mean([line["fitness_mean"] for line in _lines(run / "metrics.jsonl")[-LAST:]]))
-
-    best = max(runs_of(family), key=fitness)
-    (SHIPPED / family).mkdir(exist_ok=True)
-    for name in ("loss.json", "loss.safetensors"):
-        shutil.copy(best / name, SHIPPED / family / name)
 
 
 def measure(family: str) -> dict:
@@ -203,12 +189,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("families", nargs="*")
     parser.add_argument("--draw", action="store_true")
-    parser.add_argument("--ship", action="store_true")
     arguments = parser.parse_args()
     found = sorted({run.name.rpartition("-s")[0] for run in runs_of("*")})
     for family in [] if arguments.draw else arguments.families or found:
-        if arguments.ship:
-            ship(family)
         measured = {family: measure(family)}
         NUMBERS.write_text(json.dumps(saved() | measured) + "\n")  # others may have measured in the meantime
     results = saved()
