@@ -585,6 +585,23 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     assert assert_saved(run, again) >= done + 2
 
 
+def test_a_stopped_command_leaves_at_once() -> None:
+    # Taken down in the usual way, the interpreter would free what XLA still computes with.
+    typed = """
+import atexit, sys
+from epg.people import cli
+def verb(arguments):
+    print("half a line", end="")
+    raise KeyboardInterrupt
+atexit.register(print, "taken down")
+cli._parse = verb
+cli.main()
+"""
+    done = subprocess.run([sys.executable, "-c", typed], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (130, "half a line")
+    assert done.stderr == "\nepg: stopped.\n"
+
+
 def assert_saved(run: Path, stopped: Done) -> int:
     """Check that all a stopped run left is whole and of one epoch; return that epoch."""
     assert (stopped.code, stopped.out) == (130, "")

@@ -15,6 +15,7 @@ import tyro
 from epg.parts.executors.base import ExecutorFailed
 from epg.people.cli.bench import Bench
 from epg.people.cli.evolve import Evolve, evolve_defaults
+from epg.people.cli.output import STOPPED
 from epg.people.cli.render import Render
 from epg.people.cli.verbs import Baseline, Check, Compare, Demo, Learn, Losses, Report, Tasks
 from epg.people.progress import console
@@ -62,11 +63,23 @@ def _help(arguments: Sequence[str]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line."""
+    """Run the command line; without `arguments`, as the command that was typed, which ends with the process."""
+    try:
+        _run(sys.argv[1:] if arguments is None else arguments)
+    except SystemExit as end:
+        if arguments is None and end.code == STOPPED:
+            # XLA may still be computing on a thread of its own, and crashes if the interpreter is taken down around it.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(STOPPED)
+        raise
+
+
+def _run(arguments: Sequence[str]) -> None:
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # where a user's module:attribute is
     try:
-        _parse(list(sys.argv[1:] if arguments is None else arguments)).main()
+        _parse(list(arguments)).main()
     except BadInput as error:
         console().print(f"epg: {error}", markup=False, soft_wrap=True)
         sys.exit(2)
@@ -75,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         console().print("\nepg: stopped.")
-        sys.exit(130)
+        sys.exit(STOPPED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -13,7 +13,7 @@ from tyro.conf import Positional, arg
 
 from epg.parts.executors.base import Cluster
 from epg.people import api
-from epg.people.cli.output import print_json
+from epg.people.cli.output import STOPPED, print_json
 from epg.people.presets import PresetName
 from epg.people.progress import console, evolve_with_bar, waiting
 from epg.words.settings import (
@@ -101,7 +101,7 @@ class Evolve:
                 markup=False,
                 soft_wrap=True,
             )
-            sys.exit(130)
+            sys.exit(STOPPED)
         with waiting("drawing the report"):
             report = api.report(run.path)
         console().print(

@@ -1,4 +1,4 @@
-"""What a verb prints at its end: a table for people, one line of JSON for scripts."""
+"""What a verb ends with: a table for people, one line of JSON for scripts, an exit code."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 from epg.parts.files import plain
 from epg.people.table import show_table
+
+STOPPED = 130  # exit code after Ctrl-C
 
 
 def print_json(value: Any) -> None:
