@@ -253,15 +253,21 @@ def test_arcs_part_the_goals():
 
 
 @pytest.mark.parametrize("name", ["goal-ant", "goal-ant-right", "goal-ant-left"])
-def test_orbit_turns_the_ant_and_keeps_the_goal(name):
-    family = load_family(name)
-    tasks = tasks_of(family)
+def test_orbit_keeps_the_arc(name):
+    family, arcs = load_family(name), {"goal-ant": ant.CIRCLE, "goal-ant-right": ant.RIGHT, "goal-ant-left": ant.LEFT}
+    tasks, arc = tasks_of(family), arcs[name]
     for share in (0.0, 0.37, 0.5, 1.0):
-        moved = family.orbit(tasks, jnp.float32(share))
-        np.testing.assert_array_equal(moved.bearing, tasks.bearing)  # no goal of the other side, ever
-        assert scipy.stats.kstest(np.asarray(moved.yaw), uniform(-np.pi, np.pi)).pvalue > 1e-3
-        turned = np.mod(np.asarray(tasks.yaw - moved.yaw) / (2 * np.pi) - share + 1e-4, 1.0)
+        after = family.orbit(tasks, jnp.float32(share))
+        moved = np.asarray(after.bearing)
+        assert arc[0] <= moved.min() < moved.max() <= arc[1]  # no goal of the other side, ever
+        assert scipy.stats.kstest(moved, uniform(*arc)).pvalue > 1e-3
+        assert scipy.stats.kstest(np.asarray(after.yaw), uniform(-np.pi, np.pi)).pvalue > 1e-3
+        shift = np.mod(moved - np.asarray(tasks.bearing) - share * (arc[1] - arc[0]) + 1e-4, arc[1] - arc[0])
+        np.testing.assert_allclose(shift, 1e-4, atol=1e-5)
+        turned = np.mod(np.asarray(family.place(after) - family.place(tasks)) - share + 1e-4, 1.0)
         np.testing.assert_allclose(turned, 1e-4, atol=1e-5)
+    if arc == ant.CIRCLE:  # the goal has gone all the way, so the ant need not turn
+        np.testing.assert_allclose(family.orbit(tasks, jnp.float32(0.37)).yaw, tasks.yaw, atol=1e-5)
 
 
 def test_place_is_where_the_ant_sees_the_goal():

@@ -37,9 +37,12 @@ def sample(key: Key, arc: tuple[float, float]) -> Goal:
     )
 
 
-def turn(task: Goal, share: Array) -> Goal:
-    """Turn the ant where it stands: the goal moves round it, and stays on its arc."""
-    return task._replace(yaw=jnp.mod(task.yaw - 2 * jnp.pi * share + jnp.pi, 2 * jnp.pi) - jnp.pi)
+def move(task: Goal, share: Array, arc: tuple[float, float]) -> Goal:
+    """Move the goal round the ant: along its arc, from its end back to its beginning, and the ant turns by the rest."""
+    width = arc[1] - arc[0]
+    bearing = arc[0] + jnp.mod(task.bearing - arc[0] + share * width, width)
+    yaw = task.yaw + 2 * jnp.pi * (bearing - task.bearing - share)
+    return Goal(bearing, jnp.mod(yaw + jnp.pi, 2 * jnp.pi) - jnp.pi)
 
 
 def place(task: Goal) -> Array:
@@ -113,7 +116,7 @@ def _family(name: str, arc: tuple[float, float], where: str, summary: str) -> Mu
         spaces=Spaces(observation=27, action=8, features=2),
         horizon=200,
         sample=partial(sample, arc=arc),
-        orbit=turn,
+        orbit=partial(move, arc=arc),
         place=place,
         features=lambda task: position(task) / DISTANCE,
         stock_task=Goal(jnp.float32(sum(arc) / 2), jnp.zeros(())),
