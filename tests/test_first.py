@@ -288,7 +288,10 @@ def test_regression_is_least_squares():
     rng = np.random.default_rng(6)
     seen = rng.normal(size=(4000, 5)) * [1.0, 10.0, 0.1, 1.0, 3.0]
     said = seen @ rng.normal(size=(5, 2)) + 0.1 * rng.normal(size=(4000, 2))
-    np.testing.assert_allclose(regress(seen, said), np.linalg.lstsq(seen, said)[0], rtol=5e-3, atol=1e-3)
+    found = regress(seen, said)
+    np.testing.assert_allclose(found, np.linalg.lstsq(seen, said)[0], rtol=5e-3, atol=1e-3)
+    broken = np.concatenate([seen, [[np.nan] * 5, [np.inf] * 5]])
+    np.testing.assert_array_equal(regress(broken, np.concatenate([said, np.ones((2, 2))])), found)
     assert np.isfinite(regress(np.zeros((7, 2)), np.ones((7, 1)))).all()  # nothing to see
 
 

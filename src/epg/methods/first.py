@@ -158,8 +158,12 @@ def signs_at(place: np.ndarray, sides: int) -> np.ndarray:
 
 
 def regress(seen: np.ndarray, said: np.ndarray) -> np.ndarray:
-    """Return the linear map from rows [T, F] to rows [T, G] of the least squared error, slightly shrunk."""
-    seen = seen.astype(np.float64)
+    """Return the linear map from rows [T, F] to rows [T, G] of the least squared error, slightly shrunk.
+
+    Rows of lifetimes in which something was not finite do not count.
+    """
+    sound = np.isfinite(seen).all(axis=1)
+    seen, said = seen[sound].astype(np.float64), said[sound]
     size = np.sqrt(np.mean(seen**2, axis=0)) + 1e-8
     scaled = seen / size
     found = np.linalg.solve(scaled.T @ scaled + SHRINKAGE * len(seen) * np.eye(seen.shape[1]), scaled.T @ said)
