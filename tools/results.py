@@ -8,7 +8,7 @@ Both also write held_out.json beside each shipped loss, which `epg losses` tells
 runs are not in lab/, have that only.
 
 lab/FAMILY-sN are the evolutions, one per seed; one without a loss is not done, and waits to be resumed. The shipped
-loss of a family is the first that was evolved with its preset.
+loss of a family is the first that was evolved with its preset; of goal-ant, the one that did best on training tasks.
 """
 
 import argparse

@@ -22,7 +22,6 @@ from epg.words.records import Experience, Trained
 from epg.words.settings import LossSettings, Spaces, require
 
 SLOPE = 0.2  # of the leaky ReLU
-GATE = 6.0  # how far a switched-off pair of the head is pushed away
 LOG_STD_PULL = 0.05  # output weight of the unit that shrinks the log-std
 
 SIDES = {1: np.zeros((1, 0)), 2: np.array([[1.0], [-1.0]]), 4: np.array([[1.0, 1], [-1, 1], [-1, -1], [1, -1]])}
@@ -257,12 +256,12 @@ def _aim_at_targets(key: Key, loss: Loss, settings: LossSettings, spaces: Spaces
     head = loss.head.at[:, even].set(z).at[:, odd].set(-z)
     head_bias = loss.head_bias.at[even].set(bias).at[odd].set(-bias)
     for switch, signs in enumerate(sides.T):
-        # Both units of a pair lose GATE (1 - side s): nothing when s = side, and when s = -side so much that
-        # their slopes cancel wherever |z| < 2 GATE. The switch s is (u - v - 1.2) / 0.8, see _carry_products.
-        slope = GATE * jnp.repeat(jnp.array(signs, jnp.float32), 2 * actions) / (1.0 - SLOPE)
+        # Both units of a pair lose gate (1 - side s): nothing when s = side, and when s = -side so much that
+        # their slopes cancel wherever |z| < 2 gate. The switch s is (u - v - 1.2) / 0.8, see _carry_products.
+        slope = settings.init_gate * jnp.repeat(jnp.array(signs, jnp.float32), 2 * actions) / (1.0 - SLOPE)
         u = context + 2 * switch
         head = head.at[u, : 2 * pairs].add(slope).at[u + 1, : 2 * pairs].add(-slope)
-        head_bias = head_bias.at[: 2 * pairs].add(-GATE - slope * (1.0 + SLOPE))
+        head_bias = head_bias.at[: 2 * pairs].add(-settings.init_gate - slope * (1.0 + SLOPE))
     output = jnp.zeros_like(loss.output).at[: 2 * pairs].set(1.0)
     if not spaces.discrete:
         unit = jnp.zeros(head.shape[0]).at[log_std].set(1.0)

@@ -120,7 +120,7 @@ LAPTOP: dict[str, Settings] = {
     "goal-ant": Settings(
         family="goal-ant",
         policy=PolicySettings(log_std=-1.0, normalise="family"),
-        loss=LossSettings(init_sides=2, hidden=40, **(DIRECTED | {"window": 512})),
+        loss=LossSettings(init_sides=2, init_gate=6.0, hidden=40, **(DIRECTED | {"window": 512})),
         lifetime=LifetimeSettings(64, updates=32, scoring_episodes=2, **CLOSELY),
         evolution=replace(BOTH_WAYS, epochs=12, step_size_epochs=12, **{name: it / 2 for name, it in FOUND.items()}),
         search=SearchSettings(epochs=400, noise_vectors=128, sigma=0.1, step_size=0.06),

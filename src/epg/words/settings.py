@@ -130,9 +130,11 @@ class LossSettings:
     """Index of an observation whose correlation with the reward chooses between two target actions (correlation)."""
     init_sides: Literal[1, 2, 4] = 1
     """Target actions to search for, one for each part of the family's orbit; which holds, is learnt (correlation)."""
+    init_gate: float = 1.5
+    """How far targets that do not hold are pushed away: silent while the policy is within twice as much of them."""
 
     def __post_init__(self) -> None:
-        _require_positive(self, "loss", "window", "memory", "channels", "context", "hidden")
+        _require_positive(self, "loss", "window", "memory", "channels", "context", "hidden", "init_gate")
         for name in ("init_scale", "init_context_scale"):
             require(getattr(self, name) >= 0, f"loss.{name} must not be negative, not {getattr(self, name)}.")
         require(not self.products or self.reward, "loss.products needs loss.reward: they multiply the reward.")
