@@ -17,6 +17,7 @@ from epg.words.errors import BadInput
 T = TypeVar("T")
 
 LARGEST = 3e38  # a little below the largest float32, in which everything is computed
+LARGEST_SIZE = 2**31 - 1  # of an array's axis, or a count
 
 
 def require(condition: bool, sentence: str) -> None:
@@ -29,6 +30,7 @@ def _require_positive(owner: object, prefix: str, *names: str) -> None:
     for name in names:
         value = getattr(owner, name)
         require(math.isfinite(value) and value > 0, f"{prefix}.{name} must be above zero, not {value}.")
+        require(type(value) is float or value <= LARGEST_SIZE, f"{prefix}.{name} is too large: {value}.")
 
 
 @dataclass(frozen=True)
