@@ -40,9 +40,10 @@ def sample(key: Key, arc: tuple[float, float]) -> Goal:
 def move(task: Goal, share: Array, arc: tuple[float, float]) -> Goal:
     """Move the goal round the ant: along its arc, from its end back to its beginning, and the ant turns by the rest."""
     width = arc[1] - arc[0]
-    bearing = arc[0] + jnp.mod(task.bearing - arc[0] + share * width, width)
-    yaw = task.yaw + 2 * jnp.pi * (bearing - task.bearing - share)
-    return Goal(bearing, jnp.mod(yaw + jnp.pi, 2 * jnp.pi) - jnp.pi)
+    along = task.bearing - arc[0] + share * width
+    times = jnp.floor(along / width)  # it came back to the beginning
+    yaw = task.yaw - 2 * jnp.pi * jnp.mod(share * (1 - width) + times * width, 1.0)
+    return Goal(arc[0] + along - times * width, jnp.where(yaw < -jnp.pi, yaw + 2 * jnp.pi, yaw))
 
 
 def place(task: Goal) -> Array:
