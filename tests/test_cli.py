@@ -606,7 +606,7 @@ def assert_saved(run: Path, stopped: Done) -> int:
     """Check that all a stopped run left is whole and of one epoch; return that epoch."""
     assert (stopped.code, stopped.out) == (130, "")
     assert "Traceback" not in stopped.err
-    assert "epg: stopped; every finished epoch is saved." in stopped.err
+    assert "epg: stopped; every finished epoch and search step is saved." in stopped.err
     epochs = [record["epoch"] for record in read_metrics(run / "metrics.jsonl")]
     assert epochs == list(range(len(epochs)))
     checkpoint = Run.open(run).load_checkpoint()

@@ -7,8 +7,8 @@
 Both also write held_out.json beside each shipped loss, which `epg losses` tells; point-goal and point-reach, whose
 runs are not in lab/, have that only.
 
-lab/FAMILY-sN are the evolutions, one per seed; one without a loss is not done, and waits to be resumed. The shipped
-loss of a family is the first that was evolved with its preset; of goal-ant, the one that did best on training tasks.
+lab/FAMILY-sN are the evolutions, one per seed; one without a loss is not done, and waits to be resumed. The one whose
+loss trains the best policies on training tasks is shipped.
 """
 
 import argparse
@@ -26,7 +26,9 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
+from epg.methods.evaluation import fitting, ranked_worst, record  # noqa: E402
 from epg.methods.shards import draw_lifetimes, find_family  # noqa: E402
+from epg.parts.artefact import LOSS_MANIFEST, LOSS_TENSORS  # noqa: E402
 from epg.parts.files import read_tensors, write_json  # noqa: E402
 from epg.parts.statistics import bootstrap, paired_difference  # noqa: E402
 from epg.people import api  # noqa: E402
@@ -37,6 +39,7 @@ from epg.words.keys import Split  # noqa: E402
 LAB, NUMBERS, PAGE, IMAGES = Path("lab"), Path("docs/results.json"), Path("docs/results.md"), Path("docs/images")
 MARK = "<!-- what follows is written by tools/results.py -->"
 TASKS, SEED, LONG = 20, 0, 8192
+CHOICE = 64  # training tasks on which the loss to ship is chosen
 
 
 def runs_of(family: str) -> list[Path]:
@@ -44,8 +47,21 @@ def runs_of(family: str) -> list[Path]:
     return sorted(path.parent for path in LAB.glob(f"{family}-s*/loss.json"))
 
 
+def ship(family: str) -> dict[str, float]:
+    """Ship the evolution whose loss trains the best policies on training tasks; return the mean return of each."""
+    means = {}
+    for run in runs_of(family):
+        loss = load_loss(run)
+        learnt = record(*fitting(loss, family), family, CHOICE, SEED, loss.phi, ("epg", run.name), Split.TRAIN)
+        means[run.name] = float(ranked_worst(learnt.final).mean())
+    for name in (LOSS_TENSORS, LOSS_MANIFEST) if means else ():
+        shutil.copy(LAB / max(means, key=lambda run: means[run]) / name, SHIPPED / family / name)
+    return means
+
+
 def measure(family: str) -> dict:
     """Set every seed's loss, and the shipped one, against PPO on the same held-out tasks."""
+    means = ship(family)
     shipped = load_loss(family)
     with tempfile.TemporaryDirectory() as folder:
         same = api.compare(family, shipped, tasks=TASKS, seed=SEED, run=Path(folder) / "same")
@@ -68,7 +84,7 @@ def measure(family: str) -> dict:
         "steps": {"loss": same["methods"]["epg"]["steps"], "ppo": same["methods"]["ppo"]["steps"], "ppo_long": LONG},
         "reward": shipped.manifest["settings"]["loss"]["reward"],
         "shipped": shipped.manifest["sha256"],
-        "spent": {run.name: _spent(run) for run in runs_of(family)},
+        "spent": {run.name: _spent(run) | {"training": means[run.name]} for run in runs_of(family)},
         "side": _sides(family),
         "finals": {name: [round(float(it), 4) for it in values] for name, values in finals.items()},
     }
@@ -160,11 +176,15 @@ def section(family: str, result: dict) -> list[str]:
         for sign, name in ((1.0, "forwards"), (-1.0, "backwards")):
             told = [interval(finals[it][side == sign]) for it in ("shipped", "ppo", "ppo_long")]
             lines.append(f"| {name} | {(side == sign).sum()} | {' | '.join(told)} |")
-    lines += ["", "| evolution | search steps | epochs | environment steps | wall clock |", "|---|---|---|---|---|"]
+    lines += [
+        "",
+        f"| evolution | search steps | epochs | environment steps | wall clock | mean on {CHOICE} training tasks |",
+        "|---|---|---|---|---|---|",
+    ]
     for name, spent in result["spent"].items():
         lines.append(
             f"| {name} | {spent.get('search', 0)} | {spent['epochs']} | {spent['env_steps'] / 1e6:.1f} M "
-            f"| {spent['seconds'] / 60:.0f} min |"
+            f"| {spent['seconds'] / 60:.0f} min | {spent['training']:.{digits_of(mean)}f} |"
         )
     return [
         *lines,

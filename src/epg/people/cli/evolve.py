@@ -97,7 +97,7 @@ class Evolve:
             again += ["--address", self.address] if self.address is not None else []
             again += ["--cpus", f"{self.cpus:g}"] if self.cpus != 1 else []
             console().print(
-                f"\nepg: stopped; every finished epoch is saved. Go on with: {shlex.join(again)}",
+                f"\nepg: stopped; every finished epoch and search step is saved. Go on with: {shlex.join(again)}",
                 markup=False,
                 soft_wrap=True,
             )
