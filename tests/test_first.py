@@ -19,7 +19,7 @@ from epg.methods.evaluation import fitting
 from epg.methods.evolution import evolve_run
 from epg.methods.first import learn_switches, measure_usual, regress, signs_at
 from epg.methods.runs import create_run, extend, open_run
-from epg.methods.search import Tried, ascent
+from epg.methods.search import Search, Tried, ascent
 from epg.methods.shards import build_trials, make_plan
 from epg.parts.families import load_family
 from epg.parts.loss import SIDES, aim, head_rows, head_values, init_loss, row_columns
@@ -29,12 +29,13 @@ from epg.parts.policy import distribution, linear_policy
 from epg.parts.store import load_loss
 from epg.parts.window import learn_statistics
 from epg.people.cli import main
+from epg.people.saved import read_search
 from epg.words.errors import BadInput
 from epg.words.keys import Split, Stream, lifetime_key, stream_key
 from epg.words.runtime import COMPILER
 from epg.words.settings import EvolutionSettings, PolicySettings, SearchSettings, Settings, to_dict
 
-SEARCH = SearchSettings(epochs=3, noise_vectors=6)
+SEARCH = SearchSettings(epochs=3, noise_vectors=6, starts=2)
 SETTINGS = replace(
     small_settings("point-reach", 3, EvolutionSettings(epochs=2, noise_vectors=4, lifetimes=4, shard=4)),
     policy=PolicySettings(hidden=(8,), log_std=-0.5, normalise="family"),
@@ -77,6 +78,39 @@ def test_the_search_climbs(tmp_path):
     assert np.mean(returns[-5:]) > np.mean(returns[:5]) + 5.0
     saved = (run.path / "search.jsonl").read_text().splitlines()
     assert [json.loads(line)["fitness_mean"] for line in saved] == returns
+
+
+def test_the_best_of_several_starts_goes_on(tmp_path):
+    settings = replace(SETTINGS, search=SearchSettings(epochs=12, noise_vectors=4, starts=3), seed=5)
+    tried = []
+    run = create_run(settings, tmp_path / "run")
+    evolve_run(run, settings, "inline", on_tried=tried.append)
+    assert [step.start for step in tried[:12]] == [0] * 4 + [1] * 4 + [2] * 4
+    trials = [[step.fitness_mean for step in tried[at : at + 4]] for at in (0, 4, 8)]
+    best = max(range(3), key=lambda start: sum(trials[start][2:]))
+    assert [step.start for step in tried[12:]] == [best] * 8
+    assert [step.epoch for step in tried] == list(range(20))
+    search = read_search(run.path)
+    assert search is not None
+    assert search.sides[0].tolist() == trials[best] + [step.fitness_mean for step in tried[12:]]
+
+
+def test_a_start_is_the_search_it_would_be_alone():
+    """Steps of other starts leave it as it is: its weights move by its own noise and returns only."""
+    search = Search(replace(SETTINGS, search=SearchSettings(epochs=6, noise_vectors=4, starts=2)))
+    rng = np.random.default_rng(3)
+    alone, late = np.zeros((2, *search.late[0].shape), np.float32), 0.0
+    for number in range(8):
+        turn, fitness = search.turn, rng.normal(size=4) + (number in (2, 3)) * 9.0
+        assert turn == (0, int(number >= 2), number if number < 2 else number - 2)
+        noise = rng.normal(size=(2, alone.shape[1])).astype(np.float32)
+        told = {"fitness": fitness, "exploded": np.zeros(4), "env_steps": np.ones(4)}
+        search.tell(noise, [told], 0.0)
+        alone[turn.start] += ascent(noise, fitness, 0.03)
+        late += alone[turn.start] * (turn.age >= 4)
+    assert search.done
+    np.testing.assert_allclose(search.weights[0], alone, rtol=1e-6)
+    np.testing.assert_allclose(search.targets[0], late / 2, rtol=1e-6)
 
 
 def test_both_drivers_try_a_target_out_alike():
@@ -238,7 +272,7 @@ def test_a_search_goes_on_where_it_was_stopped(harm, stopped, reference):
         run.save_search({"weights": np.zeros((1, 3), np.float32)}, {"policy": {}, "measuring": 0, "tried": []})
     tried = []
     evolved = evolve_run(*open_run(stopped), "inline", on_tried=tried.append)
-    assert [step.epoch for step in tried] == list(range(STOPPED if harm == "none" else 0, SEARCH.epochs))
+    assert [step.epoch for step in tried] == list(range(STOPPED if harm == "none" else 0, SEARCH.steps))
     assert (evolved.loss_sha256, evolved.env_steps) == (reference.loss_sha256, reference.env_steps)
     assert not kept.exists()
     told = [[line | {"seconds": 0} for line in read_metrics(run / "search.jsonl")] for run in (stopped, reference.run)]
@@ -334,7 +368,7 @@ def test_learnt_switches_tell_the_sides_of_tasks_never_seen():
 def test_four_sides_find_a_target_each(tmp_path):
     tried = []
     evolve_run(create_run(GOALS, tmp_path / "run"), GOALS, "inline", on_tried=tried.append)
-    assert [step.side for step in tried] == [0] * 3 + [1] * 3 + [2] * 3 + [3] * 3
+    assert [step.side for step in tried] == [side for side in range(4) for _ in range(SEARCH.steps)]
 
 
 CORRELATED = ["--loss.reward", "--loss.products", "--loss.init-temporal", "correlation"]
@@ -347,6 +381,8 @@ USUAL = ["--policy.usual-mean", "1", "--policy.usual-deviation", "1"]
         (["point-reach", "--loss.init", "plain", "--search.epochs", "3"], "search.epochs needs"),
         (["random-cart-pole", "--search.epochs", "3"], "search.epochs must be 0"),
         (["point-reach", "--search.noise-vectors", "3"], "must be even"),
+        (["point-reach", "--search.starts", "0"], "search.starts must be above zero"),
+        (["point-reach", "--search.epochs", "2", "--search.starts", "2"], "search.epochs (2) must be 3 or more"),
         (["point-goal", "--loss.init-sides", "4"], "loss.init_sides needs search.epochs"),
         (["point-reach", "--loss.init-sides", "2", "--search.epochs", "3"], "loss.init_sides needs loss.init_temporal"),
         (["point-goal", "--loss.init-sides", "4", "--loss.channels", "2", "--search.epochs", "3"], "at least 4"),

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -35,7 +35,7 @@ class Tried:
     epoch: int
     """Number, from 0."""
     side: int
-    """Which target, of one or two."""
+    """Which target, of one or more."""
     fitness_mean: float
     """Mean return of all perturbed targets."""
     fitness_best: float
@@ -46,9 +46,19 @@ class Tried:
     """Environment steps simulated in this step."""
     seconds: float
     """Wall-clock time of this step."""
+    start: int = 0
+    """Which start of the side's search."""
 
 
 OnTried = Callable[[Tried], None]
+
+
+class Turn(NamedTuple):
+    """Whose turn it is."""
+
+    side: int
+    start: int
+    age: int  # steps that this start has had
 
 
 class Search:
@@ -57,15 +67,31 @@ class Search:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         spaces, loss = find_family(settings.family).spaces, settings.loss
-        shape = loss.sides, spaces.action * (len(target_columns(loss, spaces)) + 1)
-        self.weights = np.zeros(shape, np.float32)
-        self.late = np.zeros(shape, np.float32)  # sums of the weights that are averaged
+        dimension = spaces.action * (len(target_columns(loss, spaces)) + 1)
+        self.weights = np.zeros((loss.sides, settings.search.starts, dimension), np.float32)
+        self.late = np.zeros((loss.sides, dimension), np.float32)  # sums of the weights that are averaged
         self.tried: list[Tried] = []
 
     @property
     def done(self) -> bool:
         """Whether every side has had its steps."""
-        return len(self.tried) == self.settings.search.epochs * self.settings.loss.sides
+        return len(self.tried) == self.settings.search.steps * self.settings.loss.sides
+
+    @property
+    def turn(self) -> Turn:
+        """Whose turn it is: every start's of a side, then the best one's."""
+        search = self.settings.search
+        side, number = divmod(len(self.tried), search.steps)
+        if number < search.starts * search.trial:
+            return Turn(side, *divmod(number, search.trial))
+        return Turn(side, self._best(side), number - (search.starts - 1) * search.trial)
+
+    def _best(self, side: int) -> int:
+        """Return the start of a side that did best in the second half of its trial."""
+        search = self.settings.search
+        begun = self.tried[side * search.steps :][: search.starts * search.trial]
+        means = np.array([step.fitness_mean for step in begun]).reshape(search.starts, -1)[:, search.trial // 2 :]
+        return int(np.argmax(np.nan_to_num(means, nan=-np.inf).mean(axis=1))) if search.starts > 1 else 0
 
     @property
     def env_steps(self) -> int:
@@ -81,26 +107,24 @@ class Search:
 
     def try_out(self, workers: Executor) -> tuple[np.ndarray, list[dict[str, np.ndarray]]]:
         """Try the perturbed targets of the next step; return their noise [P, D] and the results of all shards."""
-        search, epoch = self.settings.search, len(self.tried)
-        side = epoch // search.epochs
+        search, epoch, turn = self.settings.search, len(self.tried), self.turn
         key = run_key(self.settings.seed, Stream.TARGET, epoch)
-        noise = np.asarray(jax.random.normal(key, (search.noise_vectors // 2, self.weights.shape[1])))
-        targets = self.weights[side] + search.sigma * np.concatenate([noise, -noise])
-        return noise, workers.map(list(_requests(targets, epoch, side, self.settings.evolution.shard)))
+        noise = np.asarray(jax.random.normal(key, (search.noise_vectors // 2, self.weights.shape[-1])))
+        targets = self.weights[turn.side, turn.start] + search.sigma * np.concatenate([noise, -noise])
+        return noise, workers.map(list(_requests(targets, epoch, turn.side, self.settings.evolution.shard)))
 
     def tell(self, noise: np.ndarray, results: list[dict[str, np.ndarray]], seconds: float) -> Tried:
         """Close a step: move the weights, and say what happened."""
-        search, epoch = self.settings.search, len(self.tried)
-        side = epoch // search.epochs
+        search, epoch, (side, start, age) = self.settings.search, len(self.tried), self.turn
         fitness, exploded, steps = (
             np.concatenate([result[name] for result in results])[: 2 * len(noise)]
             for name in ("fitness", "exploded", "env_steps")
         )
-        self.weights[side] += ascent(noise, fitness, search.step_size)
-        if epoch % search.epochs >= int(AVERAGED * search.epochs):
-            self.late[side] += self.weights[side]
+        self.weights[side, start] += ascent(noise, fitness, search.step_size)
+        if age >= int(AVERAGED * search.epochs):
+            self.late[side] += self.weights[side, start]
         mean, best = float(np.nanmean(fitness)), float(np.nanmax(fitness))
-        self.tried.append(Tried(epoch, side, mean, best, int(exploded.sum()), int(steps.sum()), seconds))
+        self.tried.append(Tried(epoch, side, mean, best, int(exploded.sum()), int(steps.sum()), seconds, start))
         return self.tried[-1]
 
     def step(self, workers: Executor) -> Tried:

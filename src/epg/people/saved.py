@@ -58,11 +58,14 @@ class Search:
     """Environment steps taken."""
     seconds: Floats
     """Wall clock of the step."""
+    start: Floats
+    """Which start of the target's search."""
 
     @property
     def sides(self) -> list[Floats]:
-        """Mean returns of each target's search."""
-        return [self.fitness_mean[self.side == side] for side in np.unique(self.side)]
+        """Mean returns of each target's search; of several starts, of the one that was not given up."""
+        each = [self.side == side for side in np.unique(self.side)]
+        return [self.fitness_mean[one & (self.start == self.start[one][-1])] for one in each]
 
 
 @dataclass(frozen=True)
@@ -162,14 +165,14 @@ def read_epochs(run: Path) -> Epochs:
 def read_search(run: Path) -> Search | None:
     """Read search.jsonl of an evolution; None where it began without a search."""
     path = run / "search.jsonl"
-    columns = _read_columns(path, Search) if path.is_file() else ()
+    columns = _read_columns(path, Search, start=0) if path.is_file() else ()  # early runs had one start, and said none
     return Search(*columns) if len(columns) else None
 
 
-def _read_columns(path: Path, record: type) -> Floats | tuple[()]:
-    """Return what lines of JSON hold of each field of a record, [fields, lines]; empty without lines."""
+def _read_columns(path: Path, record: type, **missing: float) -> Floats | tuple[()]:
+    """Return what lines of JSON hold of each field of a record, or `missing`, [fields, lines]; empty without lines."""
     names = [field.name for field in fields(record)]
-    rows = [[with_keys(line, path, names)[name] for name in names] for line in read_metrics(path)]
+    rows = [[with_keys(missing | line, path, names)[name] for name in names] for line in read_metrics(path)]
     try:
         return np.array(rows, dtype=float).T  # null becomes NaN
     except (ValueError, TypeError) as error:

@@ -281,11 +281,27 @@ class SearchSettings:
     """Standard deviation of the noise on the target's weights."""
     step_size: float = 0.03
     """Step size, in units of the deviation of the ranks."""
+    starts: int = 1
+    """Searches begun for each side; after a third of the steps only the best of them goes on."""
 
     def __post_init__(self) -> None:
         require(self.epochs >= 0, f"search.epochs must not be negative, not {self.epochs}.")
-        _require_positive(self, "search", "noise_vectors", "sigma", "step_size")
+        _require_positive(self, "search", "noise_vectors", "sigma", "step_size", "starts")
         require(self.noise_vectors % 2 == 0, f"search.noise_vectors ({self.noise_vectors}) must be even.")
+        require(
+            self.starts == 1 or self.epochs >= 3,
+            f"search.epochs ({self.epochs}) must be 3 or more with search.starts {self.starts}: a third decides.",
+        )
+
+    @property
+    def trial(self) -> int:
+        """Steps after which one of several starts is chosen."""
+        return self.epochs // 3
+
+    @property
+    def steps(self) -> int:
+        """Steps for each side, those of starts that are given up included."""
+        return self.epochs + (self.starts - 1) * self.trial
 
 
 Sharing = Literal["all", "pair", "none"]
