@@ -130,6 +130,13 @@ BAD = {
         replace(POINT_GOAL, orbit=lambda task, share: POINT_GOAL.orbit(task, -share)),
         replace(POINT_GOAL, place=lambda task: 1.0 + POINT_GOAL.place(task)),
     ],
+    "turns are linear, and come round": [
+        replace(POINT_GOAL, place=None),
+        replace(POINT_GOAL, turns=POINT_GOAL.turns._replace(number=3)),
+        replace(POINT_GOAL, turns=POINT_GOAL.turns._replace(observation=jnp.tanh)),
+        replace(POINT_GOAL, turns=POINT_GOAL.turns._replace(action=lambda action: action[:1])),
+        replace(POINT_GOAL, turns=POINT_GOAL.turns._replace(action=lambda action: 1.1 * action)),
+    ],
 }
 
 
@@ -252,6 +259,9 @@ BAD_HOST = {
     "batching changes nothing": [replace(HOST, simulator=Crowded), reading(reward=crowded)],
     "tasks vary": [replace(HOST, sample=lambda key: POINT_GOAL.sample(jax.random.key(0)))],
     "the orbit moves a task's place": [replace(HOST, orbit=lambda task, share: task, place=POINT_GOAL.place)],
+    "turns are linear, and come round": [
+        replace(HOST, place=POINT_GOAL.place, turns=POINT_GOAL.turns._replace(number=3))
+    ],
     "an action that is not a number ends the episode": [
         reading(exploded=jnp.zeros_like),
         reading(terminated=jnp.zeros_like),

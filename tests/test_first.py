@@ -19,7 +19,7 @@ from epg.methods.evaluation import fitting
 from epg.methods.evolution import evolve_run
 from epg.methods.first import learn_switches, measure_usual, regress, signs_at
 from epg.methods.runs import create_run, extend, open_run
-from epg.methods.search import Search, Tried, ascent
+from epg.methods.search import Search, Tried, ascent, turned
 from epg.methods.shards import build_trials, make_plan
 from epg.parts.families import load_family
 from epg.parts.loss import SIDES, aim, head_rows, head_values, init_loss, row_columns
@@ -111,6 +111,55 @@ def test_a_start_is_the_search_it_would_be_alone():
     assert search.done
     np.testing.assert_allclose(search.weights[0], alone, rtol=1e-6)
     np.testing.assert_allclose(search.targets[0], late / 2, rtol=1e-6)
+
+
+TURNED = replace(
+    SETTINGS,
+    family="point-goal",
+    policy=replace(SETTINGS.policy, usual_mean=(0.3, -0.2, 0.1, 0.5), usual_deviation=(1.0, 2.0, 0.5, 1.5)),
+    loss=small_loss(hidden=24, reward=True, products=True, init_temporal="correlation", init_sides=4),
+    search=SearchSettings(epochs=3, noise_vectors=4, turned=True),
+)
+
+
+def act(weights: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    """What a linear target does where raw observations are seen."""
+    normal = (seen - np.array(TURNED.policy.usual_mean)) / np.array(TURNED.policy.usual_deviation)
+    return weights.reshape(2, 5) @ np.append(normal, 1.0)
+
+
+@pytest.mark.parametrize("side", range(4))
+def test_a_turned_target_does_the_same_in_a_turned_world(side):
+    rng = np.random.default_rng(4)
+    weights, seen = rng.normal(size=10).astype(np.float32), rng.normal(size=4)
+    angle = np.pi / 2 * side
+    turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    there = act(turned(weights, side, TURNED), np.kron(np.eye(2), turn) @ seen)
+    np.testing.assert_allclose(there, turn @ act(weights, seen), rtol=1e-4, atol=1e-5)
+
+
+def test_one_search_serves_all_sides(tmp_path):
+    measured = replace(TURNED, policy=replace(TURNED.policy, usual_mean=(), usual_deviation=()))
+    tried, asked = [], []
+    search = Search(TURNED)
+
+    class Executor:
+        def map(self, requests):
+            asked.extend(requests)
+            number = sum(len(request["task"]) for request in requests)
+            return [{name: np.arange(number) for name in ("fitness", "exploded", "env_steps")}]
+
+    noise, results = search.try_out(Executor())
+    search.tell(noise, results, 0.0)
+    moved = search.weights[0, 0].copy()
+    noise, _ = search.try_out(Executor())
+    assert [int(request["side"]) for request in asked] == [0, 1]
+    np.testing.assert_allclose(
+        asked[1]["target"], turned(moved + 0.05 * np.concatenate([noise, -noise]), 1, TURNED), rtol=1e-5, atol=1e-6
+    )
+    run = create_run(measured, tmp_path / "run")
+    evolve_run(run, measured, "inline", on_tried=tried.append)
+    assert [(step.epoch, step.side) for step in tried] == [(0, 0), (1, 0), (2, 0)]
 
 
 def test_both_drivers_try_a_target_out_alike():
@@ -372,6 +421,7 @@ def test_four_sides_find_a_target_each(tmp_path):
 
 
 CORRELATED = ["--loss.reward", "--loss.products", "--loss.init-temporal", "correlation"]
+TWO_SIDES = ["point-goal", *CORRELATED, "--loss.init-sides", "2", "--search.epochs", "3", "--search.turned"]
 USUAL = ["--policy.usual-mean", "1", "--policy.usual-deviation", "1"]
 
 
@@ -387,6 +437,10 @@ USUAL = ["--policy.usual-mean", "1", "--policy.usual-deviation", "1"]
         (["point-reach", "--loss.init-sides", "2", "--search.epochs", "3"], "loss.init_sides needs loss.init_temporal"),
         (["point-goal", "--loss.init-sides", "4", "--loss.channels", "2", "--search.epochs", "3"], "at least 4"),
         (["point-reach", *CORRELATED, "--loss.init-sides", "2", "--search.epochs", "3"], "lacks an orbit, or"),
+        (["point-reach", "--search.turned"], "no turns of its body"),
+        (["point-goal", "--search.turned"], "its body has 4 turns"),
+        ([*TWO_SIDES, "--policy.normalise", "lifetime"], "search.turned needs policy.normalise family"),
+        ([*TWO_SIDES, "--policy.normalise", "family", "--loss.pairs"], "search.turned needs policy.normalise family"),
         (["point-reach", *USUAL], "normalise family"),
         (["point-reach", "--policy.normalise", "family", *USUAL], "needs 4 numbers"),
     ],

@@ -3,6 +3,7 @@
 import gymnasium
 import jax
 import jax.numpy as jnp
+import mujoco
 import numpy as np
 import pytest
 import scipy.stats
@@ -11,6 +12,7 @@ from samples import TASKS, tasks_of, uniform
 from epg.parts.families import REGISTRY, ant, load_family
 from epg.parts.families.base import Step, unstack
 from epg.parts.families.mujoco_family import MujocoFamily
+from epg.parts.physics import model_path
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 
@@ -277,6 +279,41 @@ def test_place_is_where_the_ant_sees_the_goal():
     ahead, left = np.cos(yaw) * x + np.sin(yaw) * y, np.cos(yaw) * y - np.sin(yaw) * x
     turns = np.mod(np.arctan2(left, ahead) / (2 * np.pi) - np.asarray(family.place(tasks)) + 0.5, 1.0)
     np.testing.assert_allclose(turns, 0.5, atol=1e-5)
+
+
+def test_a_turned_ant_is_an_ant():
+    """MuJoCo moves an ant, and the same ant with its legs named from the left, alike; checked by where its feet are."""
+    model = mujoco.MjModel.from_xml_path(str(model_path("gymnasium:ant.xml")))
+    here, there = mujoco.MjData(model), mujoco.MjData(model)
+    rng = np.random.default_rng(0)
+    pose = np.array([0.0, 0.0, 0.75, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, -1.0, 0.0, -1.0, 0.0, 1.0])
+    here.qpos[:], here.qvel[:] = pose + rng.uniform(-0.1, 0.1, 15), 0.3 * rng.normal(size=14)
+    here.qpos[3:7] /= np.linalg.norm(here.qpos[3:7])
+
+    def seen(data):
+        return np.concatenate([data.qpos[2:], data.qvel])
+
+    named_anew = np.asarray(ant.turned_observation(jnp.asarray(seen(here))), np.float64)
+    there.qpos[:], there.qvel[:] = np.concatenate([here.qpos[:2], named_anew[:13]]), named_anew[13:]
+    feet = [model.geom(f"{leg}_ankle_geom").id for leg in ("left", "right", "third", "fourth")]
+    for _ in range(20):
+        here.ctrl[:] = rng.uniform(-1.0, 1.0, 8)
+        there.ctrl[:] = ant.turned_action(jnp.asarray(here.ctrl))
+        for data in (here, there):
+            mujoco.mj_step(model, data, nstep=3)
+        np.testing.assert_allclose(there.geom_xpos[feet], here.geom_xpos[np.roll(feet, -1)], atol=1e-4)
+        expected = ant.turned_observation(jnp.asarray(seen(here)))
+        np.testing.assert_allclose(seen(there), expected, atol=2e-3)
+    assert np.abs(here.qpos[:2]).max() > 0.01
+
+
+def test_an_ant_that_turns_left_sees_its_goal_a_quarter_before():
+    family, tasks = load_family("goal-ant"), tasks_of(load_family("goal-ant"))
+    seen = jax.vmap(lambda task: family.view(family._begin(family.fresh(jax.random.key(0), task)), task))(tasks)
+    turned = jax.vmap(family.turns.observation)(seen)
+    before, after = (2 * np.arctan2(it[:, 4], it[:, 1]) for it in (np.asarray(seen), np.asarray(turned)))
+    left = np.mod((after - before) / (2 * np.pi), 1.0)
+    np.testing.assert_allclose(left, 1 / family.turns.number, atol=0.05)  # noise tilts it
 
 
 # --- only the task varies -------------------------------------------------------------------------------------------

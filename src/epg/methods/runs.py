@@ -11,6 +11,7 @@ from epg.methods.evolution import Evolution
 from epg.methods.shards import find_family
 from epg.parts.artefact import LossArtefact
 from epg.parts.families import is_registered
+from epg.parts.families.base import Family
 from epg.parts.store import RUN_FORMAT, Run
 from epg.words.settings import Settings, Spaces, flat, from_dict, require, to_dict
 
@@ -33,6 +34,8 @@ def check_settings(settings: Settings) -> None:
         f"search.epochs must be 0 with loss.init_switch or loss.init_sides for {settings.family}: it lacks an orbit, "
         "or the place of a task on it, and so does not say what its sides are.",
     )
+    if settings.search.turned:
+        _check_turns(settings, family)
     covered = settings.evolution.objective_updates * settings.lifetime.steps_per_update
     require(
         settings.evolution.objective != "last" or covered >= family.horizon,
@@ -41,6 +44,19 @@ def check_settings(settings: Settings) -> None:
     require(
         settings.evolution.objective != "lifetime" or settings.lifetime.steps >= family.horizon,
         f"lifetime.updates must cover an episode of {family.horizon} steps, not {settings.lifetime.steps}.",
+    )
+
+
+def _check_turns(settings: Settings, family: Family) -> None:
+    turns, sides = family.turns, settings.loss.sides
+    require(
+        sides > 1 and turns is not None and turns.number % sides == 0,
+        f"search.turned must be false with loss.init_sides {sides} for {settings.family}: "
+        + ("it says of no turns of its body." if turns is None else f"its body has {turns.number} turns."),
+    )
+    require(
+        settings.policy.normalise == "family" and not settings.loss.pairs,
+        "search.turned needs policy.normalise family and no loss.pairs: a turn is of raw observations.",
     )
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from epg.methods.shards import find_family
@@ -35,7 +36,7 @@ class Tried:
     epoch: int
     """Number, from 0."""
     side: int
-    """Which target, of one or more."""
+    """Which target, of one or more; one that is turned to all sides is the first."""
     fitness_mean: float
     """Mean return of all perturbed targets."""
     fitness_best: float
@@ -68,14 +69,14 @@ class Search:
         self.settings = settings
         spaces, loss = find_family(settings.family).spaces, settings.loss
         dimension = spaces.action * (len(target_columns(loss, spaces)) + 1)
-        self.weights = np.zeros((loss.sides, settings.search.starts, dimension), np.float32)
-        self.late = np.zeros((loss.sides, dimension), np.float32)  # sums of the weights that are averaged
+        self.weights = np.zeros((settings.searches, settings.search.starts, dimension), np.float32)
+        self.late = np.zeros((settings.searches, dimension), np.float32)  # sums of the weights that are averaged
         self.tried: list[Tried] = []
 
     @property
     def done(self) -> bool:
         """Whether every side has had its steps."""
-        return len(self.tried) == self.settings.search.steps * self.settings.loss.sides
+        return len(self.tried) == self.settings.search.steps * self.settings.searches
 
     @property
     def turn(self) -> Turn:
@@ -102,8 +103,9 @@ class Search:
     def targets(self) -> np.ndarray:
         """Return the weights that were found, [sides, A (F + 1)]: the means of those that the search ends with."""
         assert self.done
-        epochs = self.settings.search.epochs
-        return self.late / np.float32(epochs - int(AVERAGED * epochs))
+        search, sides = self.settings.search, self.settings.loss.sides
+        found = self.late / np.float32(search.epochs - int(AVERAGED * search.epochs))
+        return np.stack([turned(found[0], side, self.settings) for side in range(sides)]) if search.turned else found
 
     def try_out(self, workers: Executor) -> tuple[np.ndarray, list[dict[str, np.ndarray]]]:
         """Try the perturbed targets of the next step; return their noise [P, D] and the results of all shards."""
@@ -111,7 +113,11 @@ class Search:
         key = run_key(self.settings.seed, Stream.TARGET, epoch)
         noise = np.asarray(jax.random.normal(key, (search.noise_vectors // 2, self.weights.shape[-1])))
         targets = self.weights[turn.side, turn.start] + search.sigma * np.concatenate([noise, -noise])
-        return noise, workers.map(list(_requests(targets, epoch, turn.side, self.settings.evolution.shard)))
+        side = turn.side
+        if search.turned:
+            side = epoch % self.settings.loss.sides
+            targets = turned(targets, side, self.settings)
+        return noise, workers.map(list(_requests(targets, epoch, side, self.settings.evolution.shard)))
 
     def tell(self, noise: np.ndarray, results: list[dict[str, np.ndarray]], seconds: float) -> Tried:
         """Close a step: move the weights, and say what happened."""
@@ -144,6 +150,30 @@ class Search:
             here[:] = tensors[name]
         known = [{name: math.nan if it is None else it for name, it in line.items()} for line in tried]
         self.tried = [from_dict(Tried, line, "a step of the search") for line in known]
+
+
+def turned(targets: np.ndarray, side: int, settings: Settings) -> np.ndarray:
+    """Return what linear targets of side 0, [..., A (O + 1)], are for a body turned to another side.
+
+    Where that body sees o, it does what the target would in its place: A^-k target(S^k o) after k turns, with S and A
+    the family's maps of observation and action. Targets see normalised observations, the maps are of raw ones.
+    """
+    family = find_family(settings.family)
+    assert family.turns is not None
+    times = side * family.turns.number // settings.loss.sides
+    times -= family.turns.number * (2 * times > family.turns.number)  # the short way round
+    see, act = (
+        np.linalg.matrix_power(np.asarray(jax.vmap(turn)(jnp.eye(size))).T.astype(np.float64), power)
+        for turn, size, power in (
+            (family.turns.observation, family.spaces.observation, times),
+            (family.turns.action, family.spaces.action, -times),
+        )
+    )
+    mean, deviation = np.array(settings.policy.usual_mean), np.array(settings.policy.usual_deviation)
+    rows = targets.reshape(*targets.shape[:-1], family.spaces.action, family.spaces.observation + 1)
+    slopes, shift = rows[..., :-1] / deviation, (see @ mean - mean)[:, None]
+    moved = np.concatenate([slopes @ see * deviation, slopes @ shift + rows[..., -1:]], axis=-1)
+    return (act @ moved).reshape(targets.shape).astype(np.float32)
 
 
 def ascent(noise: np.ndarray, fitness: np.ndarray, step_size: float) -> np.ndarray:

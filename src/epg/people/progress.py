@@ -39,7 +39,7 @@ def evolution_bar(settings: Settings, done: int) -> Iterator[tuple[Callable[[Epo
     )
     with Progress(*columns, console=console()) as progress:
         status = "measuring what is usual in the family" if settings.policy.to_be_measured else "compiling"
-        epochs, sought = settings.evolution.epochs, settings.search.steps * settings.loss.sides
+        epochs, sought = settings.evolution.epochs, settings.search.steps * settings.searches
         bars = {"evolution": progress.add_task(settings.family, total=epochs, completed=done, status=status)}
         smooth = dict.fromkeys(("evolution", "search"), math.nan)
 

@@ -283,6 +283,8 @@ class SearchSettings:
     """Step size, in units of the deviation of the ranks."""
     starts: int = 1
     """Searches begun for each side; after a third of the steps only the best of them goes on."""
+    turned: bool = False
+    """Whether one search serves all sides: its target is turned to each, as the family says that its body turns."""
 
     def __post_init__(self) -> None:
         require(self.epochs >= 0, f"search.epochs must not be negative, not {self.epochs}.")
@@ -300,7 +302,7 @@ class SearchSettings:
 
     @property
     def steps(self) -> int:
-        """Steps for each side, those of starts that are given up included."""
+        """Steps of one search, those of starts that are given up included."""
         return self.epochs + (self.starts - 1) * self.trial
 
 
@@ -430,6 +432,11 @@ class Settings:
             self.evolution.objective != "last" or self.evolution.objective_updates <= self.lifetime.updates,
             "evolution.objective_updates must not exceed lifetime.updates.",
         )
+
+    @property
+    def searches(self) -> int:
+        """How many targets are searched for, one after the other."""
+        return 1 if self.search.turned else self.loss.sides
 
 
 def to_dict(settings: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from epg.parts.families.base import Turns
 from epg.parts.families.mujoco_family import Body, Clock, MujocoFamily
 from epg.words.keys import Key
 from epg.words.settings import Spaces
@@ -90,6 +91,26 @@ def judge_endless(body: Body, action: Array, task: Goal) -> tuple[Array, Array]:
     return velocity, distance < REACHED
 
 
+def turned_observation(seen: Array) -> Array:
+    """Return what the ant sees if its front is where its left side was: each leg's place is taken by the next one."""
+    height, (w, x, y, z), joints = seen[:1], seen[1:5], seen[5:13]
+    linear, (roll, pitch, yaw), speeds = seen[13:16], seen[16:19], seen[19:27]
+    half = 2**-0.5
+    orientation = half * jnp.stack([w - z, x + y, y - x, z + w])  # then a quarter turn about the ant's own z
+    rates = jnp.stack([pitch, -roll, yaw])
+    return jnp.concatenate([height, orientation, _next_leg(joints), linear, rates, _next_leg(speeds)])
+
+
+def turned_action(action: Array) -> Array:
+    """Return the torques of the same motion in those names; here the fourth leg comes first."""
+    return jnp.roll(_next_leg(jnp.roll(action, -2)), 2)
+
+
+def _next_leg(joints: Array) -> Array:
+    """Give every leg's hip and ankle, legs 1 to 4, to the one before it; every other ankle's axis points back."""
+    return jnp.roll(joints, -2) * jnp.array([1.0, -1.0, 1.0, 1.0, 1.0, -1.0, 1.0, 1.0])
+
+
 _SPECIFICATION = """{name}, version 1: Gymnasium's Ant-v5 with a hidden goal (GoalAnt of the paper).
 
 Observation [27]: height, quaternion and eight joint angles; then the velocities of the torso (linear, angular) and
@@ -119,6 +140,7 @@ def _family(name: str, arc: tuple[float, float], where: str, summary: str) -> Mu
         sample=partial(sample, arc=arc),
         orbit=partial(move, arc=arc),
         place=place,
+        turns=Turns(4, turned_observation, turned_action),
         features=lambda task: position(task) / DISTANCE,
         stock_task=Goal(jnp.float32(sum(arc) / 2), jnp.zeros(())),
         model="gymnasium:ant.xml",

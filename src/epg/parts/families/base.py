@@ -32,6 +32,18 @@ def no_features(task: Task) -> Array:
     return jnp.zeros(0)
 
 
+class Turns(NamedTuple):
+    """Turns that leave a body as it is, so that one way to move serves all of them.
+
+    A body that sees o and does a at some place on the orbit is, with its limbs named anew, one that sees
+    `observation(o)` and does `action(a)` at the place 1 / number before it. Both maps are linear.
+    """
+
+    number: int  # of them in the whole orbit
+    observation: Callable[[Array], Array]  # [O] -> [O]
+    action: Callable[[Array], Array]  # [A] -> [A]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Family:
     """A distribution over tasks."""
@@ -58,6 +70,8 @@ class Family:
     """
     place: Callable[[Task], Array] | None = None
     """Return where on its orbit a task stands, in [0, 1): tasks at the same place ask for the same behaviour."""
+    turns: Turns | None = None
+    """What the body looks like to itself when it is turned along the orbit, if it is symmetric."""
     specification: str = ""
     """Observation, action, reward, episodes and tasks, for `epg tasks NAME`."""
 

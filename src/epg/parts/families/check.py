@@ -129,6 +129,24 @@ def _places(trial: AnyTrial) -> str | None:
     return None
 
 
+def _turns(trial: AnyTrial) -> str | None:
+    turns, spaces = trial.family.turns, trial.family.spaces
+    if turns is None:
+        return None
+    if trial.family.place is None:
+        return "a family with turns needs the place of a task, which they move"
+    # Of the observation's, two rounds: a quaternion comes back with the other sign after one.
+    for name, size, rounds in (("observation", spaces.observation, 2), ("action", spaces.action, 1)):
+        turn = getattr(turns, name)
+        matrix = np.asarray(jax.vmap(turn)(jnp.eye(size))).T
+        some = np.asarray(jax.random.normal(jax.random.key(3), (size,)))
+        if matrix.shape != (size, size) or not np.allclose(turn(jnp.asarray(some)), matrix @ some, atol=1e-4):
+            return f"turns.{name} must be linear, from {size} numbers to as many"
+        if not np.allclose(np.linalg.matrix_power(matrix, rounds * turns.number), np.eye(size), atol=1e-4):
+            return f"{turns.number} times turns.{name} must come back to where it began"
+    return None
+
+
 def _with_nan(rows: Rows) -> Rows:
     """Let the middle row's third action be not a number."""
     return rows._replace(actions=rows.actions.at[2, 1].set(jnp.nan))
@@ -183,6 +201,7 @@ QUESTIONS: dict[str, Question] = {
     "batching changes nothing": _batches,
     "tasks vary": _varies,
     "the orbit moves a task's place": _places,
+    "turns are linear, and come round": _turns,
 }
 """Asked of every family."""
 HOST_QUESTIONS: dict[str, Question] = {

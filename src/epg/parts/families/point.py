@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from epg.parts.families.base import JaxFamily
+from epg.parts.families.base import JaxFamily, Turns
 from epg.words.keys import Key
 from epg.words.settings import Spaces
 
@@ -54,6 +54,12 @@ def _goal_place(task: GoalTask) -> Array:
     return jnp.mod(jnp.arctan2(task.goal[1], task.goal[0]) / (2 * jnp.pi), 1.0)
 
 
+def _quarter_turn(vectors: Array) -> Array:
+    """Return vectors of the plane, side by side, as they are seen by one who has turned left."""
+    x, y = vectors.reshape(-1, 2).T
+    return jnp.stack([y, -x], axis=1).reshape(vectors.shape)
+
+
 def _goal_reset(key: Key, task: GoalTask) -> PointState:
     return PointState(0.5 * jax.random.normal(key, (2,)), jnp.zeros(2), task.goal)
 
@@ -81,6 +87,7 @@ POINT_GOAL = JaxFamily(
     features=lambda task: task.goal,
     orbit=_goal_orbit,
     place=_goal_place,
+    turns=Turns(4, _quarter_turn, _quarter_turn),
     specification="""A point mass that must find out which way to go.
 
 Observation (4): position x, y; velocity x, y. Action (2): acceleration, clipped to [-1, 1]. Drag: 1 per second.
