@@ -27,6 +27,7 @@ _PLACES = {
     "Spaces": "epg.words.settings",
     "BadInput": "epg.words.errors",
     "JaxFamily": "epg.parts.families.base",
+    "Turns": "epg.parts.families.base",
     "MujocoFamily": "epg.parts.families.mujoco_family",
     "Clock": "epg.parts.families.mujoco_family",
     "gym_family": "epg.parts.families.gym_family",
@@ -38,6 +39,7 @@ __all__ = ["__version__", *_PLACES]  # noqa: PLE0604 (all are strings)
 if TYPE_CHECKING:
     from epg.parts.families import load_family as load_family
     from epg.parts.families.base import JaxFamily as JaxFamily
+    from epg.parts.families.base import Turns as Turns
     from epg.parts.families.gym_family import gym_family as gym_family
     from epg.parts.families.mujoco_family import Clock as Clock
     from epg.parts.families.mujoco_family import MujocoFamily as MujocoFamily
