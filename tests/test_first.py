@@ -101,13 +101,13 @@ def test_a_start_is_the_search_it_would_be_alone():
     rng = np.random.default_rng(3)
     alone, late = np.zeros((2, *search.late[0].shape), np.float32), 0.0
     for number in range(8):
-        turn, fitness = search.turn, rng.normal(size=4) + (number in (2, 3)) * 9.0
-        assert turn == (0, int(number >= 2), number if number < 2 else number - 2)
+        due, fitness = search.due, rng.normal(size=4) + (number in (2, 3)) * 9.0
+        assert due == (0, int(number >= 2), number if number < 2 else number - 2)
         noise = rng.normal(size=(2, alone.shape[1])).astype(np.float32)
         told = {"fitness": fitness, "exploded": np.zeros(4), "env_steps": np.ones(4)}
         search.tell(noise, [told], 0.0)
-        alone[turn.start] += ascent(noise, fitness, 0.03)
-        late += alone[turn.start] * (turn.age >= 4)
+        alone[due.start] += ascent(noise, fitness, 0.03)
+        late += alone[due.start] * (due.age >= 4)
     assert search.done
     np.testing.assert_allclose(search.weights[0], alone, rtol=1e-6)
     np.testing.assert_allclose(search.targets[0], late / 2, rtol=1e-6)

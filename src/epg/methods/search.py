@@ -54,8 +54,8 @@ class Tried:
 OnTried = Callable[[Tried], None]
 
 
-class Turn(NamedTuple):
-    """Whose turn it is."""
+class Due(NamedTuple):
+    """Whose step is the next."""
 
     side: int
     start: int
@@ -79,13 +79,13 @@ class Search:
         return len(self.tried) == self.settings.search.steps * self.settings.searches
 
     @property
-    def turn(self) -> Turn:
-        """Whose turn it is: every start's of a side, then the best one's."""
+    def due(self) -> Due:
+        """Whose step is the next: every start's of a side, then the best one's."""
         search = self.settings.search
         side, number = divmod(len(self.tried), search.steps)
         if number < search.starts * search.trial:
-            return Turn(side, *divmod(number, search.trial))
-        return Turn(side, self._best(side), number - (search.starts - 1) * search.trial)
+            return Due(side, *divmod(number, search.trial))
+        return Due(side, self._best(side), number - (search.starts - 1) * search.trial)
 
     def _best(self, side: int) -> int:
         """Return the start of a side that did best in the second half of its trial."""
@@ -109,11 +109,11 @@ class Search:
 
     def try_out(self, workers: Executor) -> tuple[np.ndarray, list[dict[str, np.ndarray]]]:
         """Try the perturbed targets of the next step; return their noise [P, D] and the results of all shards."""
-        search, epoch, turn = self.settings.search, len(self.tried), self.turn
+        search, epoch, due = self.settings.search, len(self.tried), self.due
         key = run_key(self.settings.seed, Stream.TARGET, epoch)
         noise = np.asarray(jax.random.normal(key, (search.noise_vectors // 2, self.weights.shape[-1])))
-        targets = self.weights[turn.side, turn.start] + search.sigma * np.concatenate([noise, -noise])
-        side = turn.side
+        targets = self.weights[due.side, due.start] + search.sigma * np.concatenate([noise, -noise])
+        side = due.side
         if search.turned:
             side = epoch % self.settings.loss.sides
             targets = turned(targets, side, self.settings)
@@ -121,7 +121,7 @@ class Search:
 
     def tell(self, noise: np.ndarray, results: list[dict[str, np.ndarray]], seconds: float) -> Tried:
         """Close a step: move the weights, and say what happened."""
-        search, epoch, (side, start, age) = self.settings.search, len(self.tried), self.turn
+        search, epoch, (side, start, age) = self.settings.search, len(self.tried), self.due
         fitness, exploded, steps = (
             np.concatenate([result[name] for result in results])[: 2 * len(noise)]
             for name in ("fitness", "exploded", "env_steps")
