@@ -1,5 +1,6 @@
 """Evaluation: held-out tasks, pairing, and what is made of lifetimes that were not finite."""
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -116,10 +117,13 @@ def test_settings_of_another_length_keep_the_rest():
     assert jnp.asarray(longer.loss.window) == SETTINGS.loss.window
 
 
-def test_the_search_behind_the_opponent_runs(tmp_path: Path):
+@pytest.mark.parametrize(("how", "settings"), [(["--quick"], 2), (["--around", "--steps", "128"], 6)])
+def test_the_search_behind_the_opponent_runs(how: list[str], settings: int, tmp_path: Path):
     tool = Path(__file__).parents[1] / "tools" / "tune_ppo.py"
-    command = [sys.executable, str(tool), "point-goal", "--quick", "--tasks", "4", "--record", str(tmp_path / "x")]
+    command = [sys.executable, str(tool), "point-goal", *how, "--tasks", "4", "--record", str(tmp_path / "x")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert len((tmp_path / "x").read_text().splitlines()) == 2
+    tried = [json.loads(line) for line in (tmp_path / "x").read_text().splitlines()]
+    assert len(tried) == settings
+    assert "--quick" in how or {one["minibatch"] for one in tried} == {32, 64, 128}
     assert done.stdout.splitlines()[-1].startswith("best:")

@@ -133,6 +133,7 @@ BAD = {
     "turns are linear, and come round": [
         replace(POINT_GOAL, place=None),
         replace(POINT_GOAL, turns=POINT_GOAL.turns._replace(number=3)),
+        replace(POINT_GOAL, turns=POINT_GOAL.turns._replace(number=0)),
         replace(POINT_GOAL, turns=POINT_GOAL.turns._replace(observation=jnp.tanh)),
         replace(POINT_GOAL, turns=POINT_GOAL.turns._replace(action=lambda action: action[:1])),
         replace(POINT_GOAL, turns=POINT_GOAL.turns._replace(action=lambda action: 1.1 * action)),

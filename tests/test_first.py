@@ -97,12 +97,12 @@ def test_the_best_of_several_starts_goes_on(tmp_path):
 
 def test_a_start_is_the_search_it_would_be_alone():
     """Steps of other starts leave it as it is: its weights move by its own noise and returns only."""
-    search = Search(replace(SETTINGS, search=SearchSettings(epochs=6, noise_vectors=4, starts=2)))
+    search = Search(replace(SETTINGS, search=SearchSettings(epochs=6, noise_vectors=4, starts=3)))
     rng = np.random.default_rng(3)
-    alone, late = np.zeros((2, *search.late[0].shape), np.float32), 0.0
-    for number in range(8):
-        due, fitness = search.due, rng.normal(size=4) + (number in (2, 3)) * 9.0
-        assert due == (0, int(number >= 2), number if number < 2 else number - 2)
+    alone, late = np.zeros((3, *search.late[0].shape), np.float32), 0.0
+    for number in range(10):
+        due, fitness = search.due, rng.normal(size=4) + (number in (2, 3)) * 9.0  # the second start does best
+        assert due == ((0, *divmod(number, 2)) if number < 6 else (0, 1, number - 4))
         noise = rng.normal(size=(2, alone.shape[1])).astype(np.float32)
         told = {"fitness": fitness, "exploded": np.zeros(4), "env_steps": np.ones(4)}
         search.tell(noise, [told], 0.0)
@@ -118,7 +118,7 @@ TURNED = replace(
     family="point-goal",
     policy=replace(SETTINGS.policy, usual_mean=(0.3, -0.2, 0.1, 0.5), usual_deviation=(1.0, 2.0, 0.5, 1.5)),
     loss=small_loss(hidden=24, reward=True, products=True, init_temporal="correlation", init_sides=4),
-    search=SearchSettings(epochs=3, noise_vectors=4, turned=True),
+    search=SearchSettings(epochs=6, noise_vectors=4, starts=2, turned=True),
 )
 
 
@@ -149,17 +149,33 @@ def test_one_search_serves_all_sides(tmp_path):
             number = sum(len(request["task"]) for request in requests)
             return [{name: np.arange(number) for name in ("fitness", "exploded", "env_steps")}]
 
-    noise, results = search.try_out(Executor())
-    search.tell(noise, results, 0.0)
-    moved = search.weights[0, 0].copy()
-    noise, _ = search.try_out(Executor())
-    assert [int(request["side"]) for request in asked] == [0, 1]
-    np.testing.assert_allclose(
-        asked[1]["target"], turned(moved + 0.05 * np.concatenate([noise, -noise]), 1, TURNED), rtol=1e-5, atol=1e-6
-    )
+    moved = []
+    while not search.done:
+        moved.append(search.weights[0, search.due.start].copy())
+        noise, results = search.try_out(Executor())
+        expected = turned(moved[-1] + 0.05 * np.concatenate([noise, -noise]), int(asked[-1]["side"]), TURNED)
+        np.testing.assert_allclose(asked[-1]["target"], expected, rtol=1e-5, atol=1e-6)
+        search.tell(noise, results, 0.0)
+    assert [int(request["side"]) for request in asked] == [0, 1, 0, 1, 2, 3, 0, 1]  # both starts meet the same ones
+    late = np.mean([*moved[7:], search.weights[0, 0]], axis=0)
+    for side, target in enumerate(search.targets):
+        np.testing.assert_allclose(target, turned(late, side, TURNED), rtol=1e-4, atol=1e-6)
     run = create_run(measured, tmp_path / "run")
     evolve_run(run, measured, "inline", on_tried=tried.append)
-    assert [(step.epoch, step.side) for step in tried] == [(0, 0), (1, 0), (2, 0)]
+    assert [(step.epoch, step.side) for step in tried] == [(number, 0) for number in range(8)]
+
+
+def test_a_search_is_restored_with_what_was_not_finite_and_from_before_there_were_starts():
+    settings = replace(TURNED, search=SearchSettings(epochs=3, noise_vectors=4))  # of four searches
+    search, again = Search(settings), Search(settings)
+    search.weights[:] = np.random.default_rng(7).normal(size=search.weights.shape)
+    search.tried.append(Tried(0, 0, float("nan"), 2.0, 0, 5, 0.1))
+    tensors, tried = search.state()
+    tried = [{name: None if it != it else it for name, it in line.items() if name != "start"} for line in tried]
+    again.restore(tensors | {"weights": tensors["weights"][:, 0]}, tried)
+    np.testing.assert_array_equal(again.weights, search.weights)
+    assert str(again.tried) == str(search.tried)
+    assert len(again.weights) == 4
 
 
 def test_both_drivers_try_a_target_out_alike():
@@ -438,7 +454,7 @@ USUAL = ["--policy.usual-mean", "1", "--policy.usual-deviation", "1"]
         (["point-goal", "--loss.init-sides", "4", "--loss.channels", "2", "--search.epochs", "3"], "at least 4"),
         (["point-reach", *CORRELATED, "--loss.init-sides", "2", "--search.epochs", "3"], "lacks an orbit, or"),
         (["point-reach", "--search.turned"], "no turns of its body"),
-        (["point-goal", "--search.turned"], "its body has 4 turns"),
+        (["point-goal", "--search.turned"], "needs two or more sides"),
         ([*TWO_SIDES, "--policy.normalise", "lifetime"], "search.turned needs policy.normalise family"),
         ([*TWO_SIDES, "--policy.normalise", "family", "--loss.pairs"], "search.turned needs policy.normalise family"),
         (["point-reach", *USUAL], "normalise family"),

@@ -9,10 +9,12 @@ import pytest
 import scipy.stats
 from samples import TASKS, tasks_of, uniform
 
+from epg.methods.search import turned
 from epg.parts.families import REGISTRY, ant, load_family
 from epg.parts.families.base import Step, unstack
 from epg.parts.families.mujoco_family import MujocoFamily
 from epg.parts.physics import model_path
+from epg.words.settings import LossSettings, PolicySettings, SearchSettings, Settings
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 
@@ -266,8 +268,8 @@ def test_orbit_keeps_the_arc(name):
         assert scipy.stats.kstest(np.asarray(after.yaw), uniform(-np.pi, np.pi)).pvalue > 1e-3
         shift = np.mod(moved - np.asarray(tasks.bearing) - share * (arc[1] - arc[0]) + 1e-4, arc[1] - arc[0])
         np.testing.assert_allclose(shift, 1e-4, atol=1e-5)
-        turned = np.mod(np.asarray(family.place(after) - family.place(tasks)) - share + 1e-4, 1.0)
-        np.testing.assert_allclose(turned, 1e-4, atol=1e-5)
+        around = np.mod(np.asarray(family.place(after) - family.place(tasks)) - share + 1e-4, 1.0)
+        np.testing.assert_allclose(around, 1e-4, atol=1e-5)
     if arc == ant.CIRCLE:  # the goal has gone all the way, so the ant need not turn
         np.testing.assert_array_equal(family.orbit(tasks, jnp.float32(0.37)).yaw, tasks.yaw)
 
@@ -310,10 +312,34 @@ def test_a_turned_ant_is_an_ant():
 def test_an_ant_that_turns_left_sees_its_goal_a_quarter_before():
     family, tasks = load_family("goal-ant"), tasks_of(load_family("goal-ant"))
     seen = jax.vmap(lambda task: family.view(family._begin(family.fresh(jax.random.key(0), task)), task))(tasks)
-    turned = jax.vmap(family.turns.observation)(seen)
-    before, after = (2 * np.arctan2(it[:, 4], it[:, 1]) for it in (np.asarray(seen), np.asarray(turned)))
-    left = np.mod((after - before) / (2 * np.pi), 1.0)
-    np.testing.assert_allclose(left, 1 / family.turns.number, atol=0.05)  # noise tilts it
+    anew = jax.vmap(family.turns.observation)(seen)
+    yaws = (np.arctan2(it[:, 4], it[:, 1]) / np.pi for it in (np.asarray(seen), np.asarray(anew)))  # in turns
+    before, after = (np.asarray(tasks.bearing) - yaw for yaw in yaws)
+    np.testing.assert_allclose(np.mod(before - family.place(tasks) + 0.5, 1.0), 0.5, atol=0.05)  # noise turns it a bit
+    np.testing.assert_allclose(np.mod(before - after, 1.0), 1 / family.turns.number, atol=1e-5)
+
+
+@pytest.mark.parametrize(("sides", "side", "times"), [(4, 1, 1), (4, 2, 2), (2, 1, 2), (4, 3, 3)])
+def test_a_target_is_turned_as_the_ant_is(sides, side, times):
+    rng = np.random.default_rng(1)
+    mean, deviation = 0.5 * rng.normal(size=27), rng.uniform(0.5, 2.0, 27)
+    usual = {"normalise": "family", "usual_mean": tuple(mean), "usual_deviation": tuple(deviation)}
+    several = LossSettings(reward=True, products=True, init_temporal="correlation", init_sides=sides)
+    settings = Settings("goal-ant", policy=PolicySettings(**usual), loss=several, search=SearchSettings(epochs=1))
+    weights, seen = rng.normal(size=8 * 28).astype(np.float32), rng.normal(size=27)
+
+    def act(weights, seen):
+        return weights.reshape(8, 28) @ np.append((seen - mean) / deviation, 1.0)
+
+    named_anew = seen
+    for _ in range(times):
+        named_anew = np.array(ant.turned_observation(jnp.asarray(named_anew)))
+    if times == 3:  # one turn to the right: the same but for the quaternion's sign
+        named_anew[1:5] *= -1
+    done = act(turned(weights, side, settings), seen)
+    for _ in range(times):
+        done = np.asarray(ant.turned_action(jnp.asarray(done)))
+    np.testing.assert_allclose(done, act(weights, named_anew), rtol=1e-3, atol=1e-3)
 
 
 # --- only the task varies -------------------------------------------------------------------------------------------

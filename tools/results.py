@@ -8,7 +8,7 @@ Both also write held_out.json beside each shipped loss, which `epg losses` tells
 runs are not in lab/, have that only.
 
 lab/FAMILY-sN are the evolutions, one per seed; one without a loss is not done, and waits to be resumed. The one whose
-loss trains the best policies on training tasks is shipped.
+loss trains the best policies on training tasks is shipped, that is, copied into the package, before it is measured.
 """
 
 import argparse
@@ -47,21 +47,27 @@ def runs_of(family: str) -> list[Path]:
     return sorted(path.parent for path in LAB.glob(f"{family}-s*/loss.json"))
 
 
-def ship(family: str) -> dict[str, float]:
-    """Ship the evolution whose loss trains the best policies on training tasks; return the mean return of each."""
+def on_training_tasks(family: str) -> dict[str, float]:
+    """Return the mean return on training tasks of policies that each evolution's loss trained."""
     means = {}
     for run in runs_of(family):
         loss = load_loss(run)
         learnt = record(*fitting(loss, family), family, CHOICE, SEED, loss.phi, ("epg", run.name), Split.TRAIN)
         means[run.name] = float(ranked_worst(learnt.final).mean())
-    for name in (LOSS_TENSORS, LOSS_MANIFEST) if means else ():
-        shutil.copy(LAB / max(means, key=lambda run: means[run]) / name, SHIPPED / family / name)
     return means
 
 
-def measure(family: str) -> dict:
+def ship(family: str, run: str) -> None:
+    """Put the loss of an evolution into the package; what was measured of the one before it goes."""
+    there = SHIPPED / family
+    there.mkdir(exist_ok=True)
+    (there / HELD_OUT).unlink(missing_ok=True)
+    for name in (LOSS_TENSORS, LOSS_MANIFEST):
+        shutil.copy(LAB / run / name, there / name)
+
+
+def measure(family: str, means: dict[str, float]) -> dict:
     """Set every seed's loss, and the shipped one, against PPO on the same held-out tasks."""
-    means = ship(family)
     shipped = load_loss(family)
     with tempfile.TemporaryDirectory() as folder:
         same = api.compare(family, shipped, tasks=TASKS, seed=SEED, run=Path(folder) / "same")
@@ -184,7 +190,7 @@ def section(family: str, result: dict) -> list[str]:
     for name, spent in result["spent"].items():
         lines.append(
             f"| {name} | {spent.get('search', 0)} | {spent['epochs']} | {spent['env_steps'] / 1e6:.1f} M "
-            f"| {spent['seconds'] / 60:.0f} min | {spent['training']:.{digits_of(mean)}f} |"
+            f"| {spent['seconds'] / 60:.0f} min | {spent.get('training', np.nan):.{digits_of(mean)}f} |"
         )
     return [
         *lines,
@@ -212,7 +218,10 @@ def main() -> None:
     arguments = parser.parse_args()
     found = sorted({run.name.rpartition("-s")[0] for run in runs_of("*")})
     for family in [] if arguments.draw else arguments.families or found:
-        measured = {family: measure(family)}
+        means = on_training_tasks(family)
+        if means:
+            ship(family, max(means, key=lambda run: means[run]))
+        measured = {family: measure(family, means)}
         NUMBERS.write_text(json.dumps(saved() | measured) + "\n")  # others may have measured in the meantime
     results = saved()
     for family, result in results.items():

@@ -96,6 +96,8 @@ def main() -> None:
     arguments = parser.parse_args()
     host = isinstance(load_family(arguments.family), HostFamily)
     stages = (QUICK,) if arguments.quick else AROUND if arguments.around else PHYSICAL if host else (GRID,)
+    if arguments.steps is not None and arguments.steps <= 0:
+        parser.error(f"--steps must be above zero, not {arguments.steps}.")
     steps = arguments.steps or presets.preset(arguments.family, "laptop").lifetime.steps
     begin = presets.tuned_ppo(arguments.family, steps) if arguments.around else None
     found = search(arguments.family, stages, arguments.tasks, steps, begin)

@@ -49,10 +49,12 @@ def check_settings(settings: Settings) -> None:
 
 def _check_turns(settings: Settings, family: Family) -> None:
     turns, sides = family.turns, settings.loss.sides
+    require(turns is not None, f"search.turned must be false for {settings.family}: it says of no turns of its body.")
+    assert turns is not None
     require(
-        sides > 1 and turns is not None and turns.number % sides == 0,
-        f"search.turned must be false with loss.init_sides {sides} for {settings.family}: "
-        + ("it says of no turns of its body." if turns is None else f"its body has {turns.number} turns."),
+        sides > 1 and turns.number % sides == 0,
+        f"search.turned needs two or more sides (loss.init_sides) of which {turns.number}, the turns of the body in "
+        f"{settings.family}, is a multiple; not {sides}.",
     )
     require(
         settings.policy.normalise == "family" and not settings.loss.pairs,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -92,7 +92,7 @@ class Search:
         search = self.settings.search
         begun = self.tried[side * search.steps :][: search.starts * search.trial]
         means = np.array([step.fitness_mean for step in begun]).reshape(search.starts, -1)[:, search.trial // 2 :]
-        return int(np.argmax(np.nan_to_num(means, nan=-np.inf).mean(axis=1))) if search.starts > 1 else 0
+        return int(np.argmax(np.where(np.isfinite(means), means, -np.inf).mean(axis=1))) if search.starts > 1 else 0
 
     @property
     def env_steps(self) -> int:
@@ -115,7 +115,7 @@ class Search:
         targets = self.weights[due.side, due.start] + search.sigma * np.concatenate([noise, -noise])
         side = due.side
         if search.turned:
-            side = epoch % self.settings.loss.sides
+            side = due.age % self.settings.loss.sides
             targets = turned(targets, side, self.settings)
         return noise, workers.map(list(_requests(targets, epoch, side, self.settings.evolution.shard)))
 
@@ -147,9 +147,12 @@ class Search:
     def restore(self, tensors: Tensors, tried: list[dict[str, Any]]) -> None:
         """Go on from a state."""
         for name, here in (("weights", self.weights), ("late", self.late)):
-            here[:] = tensors[name]
-        known = [{name: math.nan if it is None else it for name, it in line.items()} for line in tried]
-        self.tried = [from_dict(Tried, line, "a step of the search") for line in known]
+            here[:] = tensors[name].reshape(here.shape)  # the first ones had no axis for starts
+        self.tried = []
+        for line in tried:
+            lost: dict[str, Any] = {name: math.nan for name, it in line.items() if it is None}  # were not finite
+            step = from_dict(Tried, line | dict.fromkeys(lost, 0.0), "a step of the search")
+            self.tried.append(replace(step, **lost))
 
 
 def turned(targets: np.ndarray, side: int, settings: Settings) -> np.ndarray:
@@ -161,7 +164,9 @@ def turned(targets: np.ndarray, side: int, settings: Settings) -> np.ndarray:
     family = find_family(settings.family)
     assert family.turns is not None
     times = side * family.turns.number // settings.loss.sides
-    times -= family.turns.number * (2 * times > family.turns.number)  # the short way round
+    times -= family.turns.number * (
+        2 * times > family.turns.number
+    )  # the short way round, where less of a quaternion's sign changes
     see, act = (
         np.linalg.matrix_power(np.asarray(jax.vmap(turn)(jnp.eye(size))).T.astype(np.float64), power)
         for turn, size, power in (

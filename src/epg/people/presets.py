@@ -191,7 +191,7 @@ def _smoke(family: str) -> Settings:
         loss=replace(settings.loss, window=64),
         lifetime=replace(settings.lifetime, steps_per_update=32, minibatch=32, updates=4, scoring_episodes=3),
         evolution=replace(settings.evolution, epochs=4, noise_vectors=4, lifetimes=8, shard=4, objective="final"),
-        search=replace(settings.search, epochs=min(2, settings.search.epochs), noise_vectors=8),
+        search=replace(settings.search, epochs=min(2, settings.search.epochs), noise_vectors=8, starts=1),
     )
 
 
@@ -228,6 +228,7 @@ TUNED_PPO: dict[str, dict[int, Opponent]] = {
     "point-reach": {1024: Opponent(steps_per_update=128, passes=20, learning_rate=5e-4)},
     "random-hopper": {
         1024: Opponent(steps_per_update=128, learning_rate=3e-3, log_std=0.0, normalise="family"),
+        2048: Opponent(learning_rate_end=0.0, log_std=-1.0, normalise="family"),
         8192: Opponent(steps_per_update=256, learning_rate_end=0.0, log_std=0.0, normalise="family"),
     },
     "random-walker": {
@@ -239,20 +240,20 @@ TUNED_PPO: dict[str, dict[int, Opponent]] = {
         8192: Opponent(steps_per_update=256, passes=20, log_std=0.0),
     },
     "directional-hopper": {
-        1536: Opponent(learning_rate=3e-3, learning_rate_end=0.0, log_std=0.0, normalise="family"),
+        1536: Opponent(minibatch=64, learning_rate=3e-3, learning_rate_end=0.0, log_std=0.0, normalise="family"),
         8192: Opponent(steps_per_update=256, learning_rate_end=0.0, log_std=0.0, normalise="family"),
     },
     "directional-half-cheetah": {
         1536: Opponent(steps_per_update=128, learning_rate=3e-3, learning_rate_end=0.0),
-        8192: Opponent(steps_per_update=256),
+        8192: Opponent(steps_per_update=256, learning_rate=3e-3, learning_rate_end=0.0),
     },
     "goal-ant": {
-        2048: Opponent(256, learning_rate=3e-4, learning_rate_end=0.0, log_std=0.0, normalise="family"),
-        8192: Opponent(log_std=-1.0),
+        2048: Opponent(256, 10, 128, learning_rate=3e-4, learning_rate_end=0.0, log_std=0.0, normalise="family"),
+        8192: Opponent(learning_rate=3e-4, log_std=-1.0),
     },
     "fetch-reach": {
         1024: Opponent(steps_per_update=256, passes=20, learning_rate=3e-3, log_std=-1.0),
-        8192: Opponent(steps_per_update=256, log_std=-1.0),
+        8192: Opponent(steps_per_update=256, log_std=-1.0, normalise="family"),
     },
 }
 """Family -> steps of a lifetime -> the best of a search on training tasks (tools/tune_ppo.py, docs/lab.md)."""

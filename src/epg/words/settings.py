@@ -274,7 +274,7 @@ class SearchSettings:
     """The search for a first target before evolution: target actions act themselves, and nothing is trained."""
 
     epochs: int = 0
-    """Steps of the search, for each side of a switch; 0: the first target is random."""
+    """Steps of the search, for each side of a switch (but see `turned`); 0: the first target is random."""
     noise_vectors: int = 64
     """Perturbed targets per step, in pairs of opposite sign, each pair with a task of its own."""
     sigma: float = 0.05

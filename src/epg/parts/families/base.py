@@ -36,7 +36,8 @@ class Turns(NamedTuple):
     """Turns that leave a body as it is, so that one way to move serves all of them.
 
     A body that sees o and does a at some place on the orbit is, with its limbs named anew, one that sees
-    `observation(o)` and does `action(a)` at the place 1 / number before it. Both maps are linear.
+    `observation(o)` and does `action(a)` at the place 1 / number before it. Both maps are linear. A quaternion's may be
+    right up to its sign, which an observation leaves open.
     """
 
     number: int  # of them in the whole orbit

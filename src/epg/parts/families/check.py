@@ -135,6 +135,8 @@ def _turns(trial: AnyTrial) -> str | None:
         return None
     if trial.family.place is None:
         return "a family with turns needs the place of a task, which they move"
+    if turns.number < 2:
+        return "turns.number must be 2 or more"
     # Of the observation's, two rounds: a quaternion comes back with the other sign after one.
     for name, size, rounds in (("observation", spaces.observation, 2), ("action", spaces.action, 1)):
         turn = getattr(turns, name)
