@@ -235,7 +235,8 @@ def test_an_aimed_loss_is_least_at_its_target(switch, pairs):
         if switch is not None:  # u and v of a full correlation, see _carry_products
             c = 1.0 - 2.0 * side
             context[:2] = [max(2 * c + 1, 0.2 * (2 * c + 1)), max(2 * c - 1, 0.2 * (2 * c - 1))]
-        values = head_values(loss, jnp.asarray(rows), jnp.asarray(constants), jnp.asarray(context))
+        sums = jnp.asarray(rows) @ loss.head[: rows.shape[1]]
+        values = head_values(loss, sums, jnp.asarray(constants), jnp.asarray(context))
         wanted = targets[side, :, :-1] @ seen + targets[side, :, -1]
         np.testing.assert_allclose(grid[int(jnp.argmin(values))], wanted, atol=0.03)
 

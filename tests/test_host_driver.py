@@ -11,7 +11,6 @@ import pytest
 from outside import Outside, Slowly, outside
 from samples import small_settings
 
-from epg.lifetime.between import acting
 from epg.lifetime.host import HostDriver, Stage
 from epg.lifetime.learner import Control, Learned, hand_made
 from epg.lifetime.scan import run_lifetime
@@ -102,7 +101,7 @@ def test_rollout_carries_both_ends_of_an_episode():
     driver, host = HostDriver(plan, outside(family)), outside(family)
     stage = Stage(host.simulate(unstack(tasks, ROWS)), tasks, keys)
     packed, seen = driver._start(stage, 0), []
-    actor = acting(driver.programs.begin(keys))
+    actor = driver.acting(driver.programs.begin(keys))
     for index in range(6):
         rows = driver._simulate(stage, actor, packed, index)
         packed = rows[-1]

@@ -10,7 +10,7 @@ import pytest
 from samples import SPACES, small_loss, some_experience
 
 from epg.lifetime.learner import HAND_MADE, Control, Guided, Learned, Ppo, evolved, hand_made
-from epg.lifetime.update import Plan, start, update
+from epg.lifetime.update import Plan, minibatches, start, update
 from epg.methods.shards import batch_of_lifetimes, make_plan
 from epg.parts.families import load_family
 from epg.parts.families.probes import ACTION, BOTH, CHOICE, DISCOUNT, OBSERVATION, VALUE
@@ -62,8 +62,9 @@ def test_contract(rng, kind, name):
     @jax.jit
     def gradient(key):
         trained = Trained(init_policy(key, SETTINGS.policy, spaces), learner.init(key))
-        prepared = learner.prepare(trained, experience)
-        return trained, learner.gradient(trained, experience, prepared, jnp.arange(4), Control(phi, jnp.float32(0.5)))
+        control = Control(phi, jnp.float32(0.5))
+        prepared = learner.prepare(trained, experience, control)
+        return trained, learner.gradient(trained, experience, prepared, jnp.arange(4), control)
 
     trained, slope = gradient(jax.random.key(1))
     kinds = [jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), tree) for tree in (trained, slope)]
@@ -120,7 +121,7 @@ def gradients(rng):
     def slope(learner, mode, pick, alpha):
         extra = {"mine": memory, "hand": critic, "both": (memory, critic)}[pick]
         it, trained = Guided(learned, guide, mode) if learner is None else learner, Trained(policy, extra)
-        prepared = it.prepare(trained, experience)
+        prepared = it.prepare(trained, experience, Control(phi, alpha))
         return it.gradient(trained, experience, prepared, jnp.arange(6), Control(phi, alpha))
 
     zero = jnp.zeros(())
@@ -174,7 +175,8 @@ def learned_values(family, observations, seeds: int = 4):
             student, state = carry
             drawn = jax.random.split(key, 32), draw_noise(key, family.spaces, 32)
             state, rollout = jax.lax.scan(step, state, drawn)
-            student, _ = update(plan, student, rollout, jnp.zeros(0), Control(jnp.zeros(0), jnp.zeros(())), key)
+            batches = minibatches(plan.lifetime, key)
+            student, _ = update(plan, student, rollout, jnp.zeros(0), Control(jnp.zeros(0), jnp.zeros(())), batches)
             return (student, state), None
 
         keys = jax.random.split(key, PROBE.lifetime.updates)

@@ -125,8 +125,8 @@ def one_update(plan, rollout):
     student = start(plan, jax.random.key(0))
     control = Control(plan.learner.initial_phi(jax.random.key(1)), ZERO)
     after, report = jax.jit(functools.partial(update, plan))(
-        student, rollout, jnp.ones(2), control, jax.random.key(2)
-    )  # fmt: skip
+        student, rollout, jnp.ones(2), control, minibatches(plan.lifetime, jax.random.key(2))
+    )
     return student, after, report, control
 
 
@@ -136,7 +136,8 @@ def test_descent_is_adam_by_hand(rng):
     student, after, _, control = one_update(plan, rollout)
     progress = jnp.array([1 / UPDATES, np.log10(UPDATES)], jnp.float32)
     experience = view(push(student.window, rollout, CONTINUOUS), rollout, student.normaliser, jnp.ones(2), progress)
-    gradient = jax.jit(lambda it, batch: plan.learner.gradient(it, experience, None, batch, control))
+    prepared = plan.learner.prepare(student.trained, experience, control)
+    gradient = jax.jit(lambda it, batch: plan.learner.gradient(it, experience, prepared, batch, control))
     flat, unravel = jax.flatten_util.ravel_pytree(student.trained)
     theta, m, v = np.asarray(flat, np.float64), 0.0, 0.0
     for t, batch in enumerate(minibatches(plan.lifetime, jax.random.key(2)), 1):

@@ -12,7 +12,7 @@ from samples import CONTINUOUS, DISCRETE, SPACES, small_loss, some_experience, s
 from test_policy import NUMPY_ACTIVATIONS
 
 from epg.lifetime.learner import Control, Learned
-from epg.lifetime.update import Plan, start, update
+from epg.lifetime.update import Plan, minibatches, start, update
 from epg.parts import loss as shipped
 from epg.parts.loss import (
     aim,
@@ -24,10 +24,11 @@ from epg.parts.loss import (
     head_values,
     init_loss,
     init_memory,
+    policy_rows,
     row_columns,
     set_switches,
 )
-from epg.parts.policy import init_policy
+from epg.parts.policy import Gaussian, init_policy
 from epg.words.errors import BadInput
 from epg.words.records import Trained
 from epg.words.settings import LifetimeSettings, LossSettings, PolicySettings, Spaces
@@ -36,12 +37,34 @@ N, M = 24, 8
 POLICY = PolicySettings(hidden=(5,), activation="tanh", log_std=-0.5)
 EVERYTHING = {"reward": True, "products": True, "pairs": True, "task_features": True, "progress": True}
 
-evaluate = jax.jit(shipped.evaluate, static_argnames=("settings", "activation"))
+
+def whole(loss, settings, trained, experience, batch) -> jax.Array:
+    """Call the shipped loss, both parts of it."""
+    width, discrete = experience.window.observation.shape[1], not trained.policy.log_std.size
+    spaces = Spaces(width, experience.window.action.shape[1], discrete)
+    still = shipped.stand_still(loss, settings, spaces, experience)
+    return shipped.evaluate(loss, settings, still, trained, experience, batch, "tanh")
+
+
+evaluate = jax.jit(whole, static_argnames="settings")
 
 
 def value(loss, settings, trained, experience, batch=None) -> jax.Array:
     """Call the shipped loss on the newest rows."""
-    return evaluate(loss, settings, trained, experience, jnp.arange(M) if batch is None else batch, activation="tanh")
+    return evaluate(loss, settings, trained, experience, jnp.arange(M) if batch is None else batch)
+
+
+def context_of(loss, settings, rows, constants) -> jax.Array:
+    """Call the shipped temporal part on whole rows."""
+    rows, constants = (jnp.asarray(it, jnp.float32) for it in (rows, constants))
+    frames = convolve(rows, loss.kernels[0][:, : rows.shape[1]], settings.strides[0])
+    return context_vector(loss, settings, frames, constants)
+
+
+def head_of(loss, rows, constants, context) -> jax.Array:
+    """Call the shipped head on whole rows."""
+    rows, constants, context = (jnp.asarray(it, jnp.float32) for it in (rows, constants, context))
+    return head_values(loss, rows @ loss.head[: rows.shape[1]], constants, context)
 
 
 def some_trained(spaces: Spaces, settings: LossSettings, seed: int = 0) -> Trained:
@@ -132,10 +155,10 @@ def test_context_and_head_are_numpys(rng, pooling, shape):
     settings = small_loss(kernels=shape[0], strides=shape[1], pooling=pooling, init="plain")
     rows, constants = rng.normal(size=(N, 8)), rng.normal(size=6)  # observation 3, action 2, end 1, policy 2
     loss = randomised(init_loss(jax.random.key(0), settings, CONTINUOUS))
-    ours = context_vector(loss, settings, jnp.asarray(rows, jnp.float32), jnp.asarray(constants, jnp.float32))
+    ours = context_of(loss, settings, rows, constants)
     context = numpy_context(loss, settings, rows, constants)
     np.testing.assert_allclose(ours, context, rtol=1e-3, atol=1e-4)
-    ours = head_values(loss, *(jnp.asarray(it, jnp.float32) for it in (rows, constants, context)))
+    ours = head_of(loss, rows, constants, context)
     np.testing.assert_allclose(ours, numpy_head(loss, rows, constants, context), rtol=1e-3, atol=1e-4)
 
 
@@ -165,7 +188,7 @@ def test_gradient_is_the_finite_difference(kind):
         experience = double(some_experience(np.random.default_rng(0), spaces, N, M, 2))
         flat, unravel = jax.flatten_util.ravel_pytree(trained)
         assert flat.dtype == jnp.float64
-        function = jax.jit(lambda x: shipped.evaluate(loss, settings, unravel(x), experience, jnp.arange(3), "tanh"))
+        function = jax.jit(lambda x: whole(loss, settings, unravel(x), experience, jnp.arange(3)))
         step = 1e-6 * jnp.eye(flat.size)
         slope = (jax.vmap(function)(flat + step) - jax.vmap(function)(flat - step)) / 2e-6
         gradient = jax.grad(function)(flat)
@@ -238,9 +261,7 @@ def test_correlation_start_carries_the_mean_of_the_products(rng, pooling):
     loss, columns = init_loss(jax.random.key(0), settings, CONTINUOUS), row_columns(settings, CONTINUOUS)
 
     def signed(rows, constants):
-        context = np.asarray(
-            context_vector(loss, settings, *(jnp.asarray(it, jnp.float32) for it in (rows, constants)))
-        )
+        context = np.asarray(context_of(loss, settings, rows, constants))
         np.testing.assert_allclose(leaky(-context[::2] / np.where(context[::2] < 0, 0.2, 1)), context[1::2], atol=1e-5)
         return (context[::2] - context[1::2]) / 1.2  # leaky(x) - leaky(-x) = 1.2 x
 
@@ -275,11 +296,11 @@ def slopes_in_outputs(loss, settings, trained, experience, outputs):
     """Return how the head's values change with the policy's outputs on the newest rows, all else as it is."""
     rows = jnp.asarray(numpy_inputs(settings, CONTINUOUS, trained, experience)[0], jnp.float32)
     constants = build_constants(settings, experience, trained.extra, trained.policy.log_std)
-    context = context_vector(loss, settings, rows, constants)
+    context = context_of(loss, settings, rows, constants)
 
     def judged(outputs):
         changed = rows.at[-M:, row_columns(settings, CONTINUOUS)["policy"]].set(outputs)
-        return head_values(loss, changed[-M:], constants, context).sum()
+        return head_of(loss, changed[-M:], constants, context).sum()
 
     return jax.grad(judged)(outputs)
 
@@ -344,11 +365,15 @@ def test_padding_gives_zero_rows_and_no_gradient(rng):
     experience = some_experience(rng, CONTINUOUS, N, M, pushes=1)
     constants = build_constants(settings, experience, trained.extra, trained.policy.log_std)
 
+    still = shipped.stand_still(loss, settings, CONTINUOUS, experience)
+
     def context(outputs):
-        rows = build_rows(settings, experience, outputs)
-        return jnp.sum(context_vector(loss, settings, rows, constants)), rows
+        rows = policy_rows(Gaussian(outputs, trained.policy.log_std), experience.window.valid)
+        frames = still.frames + convolve(rows, still.kernel, settings.strides[0])
+        return jnp.sum(context_vector(loss, settings, frames, constants)), rows
 
     gradient, rows = jax.grad(context, has_aux=True)(jnp.full((N, 2), 7.0))
+    np.testing.assert_array_equal(build_rows(settings, experience)[: N - M], 0.0)
     np.testing.assert_array_equal(rows[: N - M], 0.0)
     np.testing.assert_array_equal(gradient[: N - M], 0.0)
     assert np.all(np.abs(gradient[N - M :]).sum(1)[:-2] > 0)  # the last frame may leave newest rows uncovered
@@ -381,7 +406,8 @@ def test_update_without_reward_is_the_same_bit_for_bit(rng):
         learner = Learned(settings, POLICY, CONTINUOUS)
         plan = Plan(learner, LifetimeSettings(M, 3, 4), POLICY, CONTINUOUS, N)
         control = Control(learner.initial_phi(jax.random.key(0)), jnp.zeros(()))
-        step = jax.jit(lambda *args: update(plan, *args, jnp.ones(2), control, jax.random.key(1))[0])
+        batches = minibatches(plan.lifetime, jax.random.key(1))
+        step = jax.jit(lambda *args: update(plan, *args, jnp.ones(2), control, batches)[0])
         for scale in scales:
             student = start(plan, jax.random.key(2))
             for rollout in rollouts:

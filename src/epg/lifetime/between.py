@@ -2,24 +2,25 @@
 
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from epg.lifetime.update import Plan, Student
-from epg.parts import normaliser as norm
+from epg.lifetime.update import Plan
 from epg.parts.families.base import HostFamily, Step, Task
-from epg.parts.normaliser import Moments
-from epg.parts.policy import Policy, distribution
+from epg.parts.normaliser import Moments, deviation
+from epg.parts.policy import Mlp, Policy, distribution
 from epg.words.records import Rollout
 
 
-class Acting(eqx.Module):
-    """What acting needs of a student."""
+class Acting(NamedTuple):
+    """What acting needs of a student, in plain tuples: it is handed over at every step, and modules take longer."""
 
-    policy: Policy
-    observation: Moments
+    weights: tuple[Array, ...]  # of the policy
+    biases: tuple[Array, ...]
+    log_std: Array  # [A], or [0] when discrete
+    mean: Array  # [O] by which observations are normalised
+    deviation: Array  # [O]
 
 
 class Row(NamedTuple):
@@ -48,16 +49,17 @@ class Heard(NamedTuple):
     noise: Array  # [A] of the next action
 
 
-def acting(student: Student) -> Acting:
-    """Return the part of a student that acts."""
-    return Acting(student.trained.policy, student.normaliser.observation)
+def acting(policy: Policy, observation: Moments) -> Acting:
+    """Return what acts with this policy and these statistics."""
+    return Acting(policy.mlp.weights, policy.mlp.biases, policy.log_std, observation.mean, deviation(observation))
 
 
 def act(plan: Plan, family: HostFamily, actor: Acting, task: Task, raw: Array, noise: Array) -> tuple[Array, ...]:
     """Return the observation, the action and the simulator's control."""
     observation = family.view(raw, task)
-    seen = norm.normalise(actor.observation, observation)
-    action = distribution(actor.policy, seen, plan.policy.activation).sample(noise)
+    policy = Policy(Mlp(actor.weights, actor.biases), actor.log_std)
+    seen = (observation - actor.mean) / actor.deviation
+    action = distribution(policy, seen, plan.policy.activation).sample(noise)
     return observation, action, family.steer(raw, action, task)
 
 

@@ -4,9 +4,10 @@ A step is one call of the simulator and one of a compiled program that does all 
 numbers and fresh states are drawn before it, so that per step the host only hands arrays over.
 """
 
+import math
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,7 +17,7 @@ from jax import Array
 
 from epg.lifetime.between import Acting, Heard, Packing, acting, choose, first_row, react
 from epg.lifetime.learner import Control
-from epg.lifetime.update import Log, Plan, Report, Student, outcome, start, update
+from epg.lifetime.update import Log, Plan, Report, Student, minibatches, outcome, start, update
 from epg.parts.families.base import HostFamily, Simulator, Task, unstack
 from epg.parts.policy import Policy, draw_noise
 from epg.words.keys import Key, Stream, stream_key
@@ -24,6 +25,8 @@ from epg.words.records import Outcome
 from epg.words.runtime import COMPILER
 
 Watch = Callable[[int, Student], None]
+
+TOGETHER = 8  # lifetimes whose updates are computed together: more do not fit into a core's cache
 
 _compile = partial(jax.jit, compiler_options=COMPILER)
 
@@ -55,6 +58,7 @@ class Programs(NamedTuple):
     """What is compiled, each for a whole batch."""
 
     begin: Callable[..., Student]
+    acting: Callable[..., Acting]
     noise: Callable[..., Array]
     fresh: Callable[..., Array]
     first: Callable[..., Array]
@@ -73,6 +77,7 @@ class HostDriver:
         self.packing = Packing(jax.eval_shape(partial(first_row, plan, family), task, raw))
         self.programs = Programs(
             begin=_compile(jax.vmap(partial(start, plan))),
+            acting=_compile(jax.vmap(acting)),
             noise=_compile(self._noise, static_argnames="steps"),
             fresh=_compile(self._fresh, static_argnames="steps"),
             first=_compile(jax.vmap(lambda task, raw: self.packing.pack(first_row(plan, family, task, raw)))),
@@ -91,7 +96,7 @@ class HostDriver:
         for index in range(self.plan.lifetime.updates):
             if watch is not None:
                 watch(index, students)
-            rows = self._simulate(stage, acting(students), packed, index)
+            rows = self._simulate(stage, self.acting(students), packed, index)
             students, report = self.programs.learn(students, rows, features, control, keys, index)
             packed = rows[-1]
             ended.append(self.packing.part(rows[1:], "ended").T)
@@ -114,6 +119,10 @@ class HostDriver:
         stage = Stage(self.family.simulate(unstack(tasks, len(keys))), tasks, keys)
         students = eqx.tree_at(lambda it: it.trained.policy, self.programs.begin(keys), policies)
         return self.score(students, stage)
+
+    def acting(self, students: Student) -> Acting:
+        """Return what acts of students."""
+        return self.programs.acting(students.trained.policy, students.normaliser.observation)
 
     def _start(self, stage: Stage, index: int | None) -> Array:
         """Begin the first episodes; no action is chosen yet."""
@@ -147,7 +156,9 @@ class HostDriver:
         episodes, part = self.plan.lifetime.scoring_episodes, self.packing.part
         shape = len(stage.keys), episodes
         split = jax.vmap(lambda key: jax.random.split(stream_key(key, Stream.SCORE), episodes))
-        actor, tasks = jax.tree.map(lambda leaf: jnp.repeat(leaf, episodes, axis=0), (acting(students), stage.tasks))
+        actor, tasks = jax.tree.map(
+            lambda leaf: jnp.repeat(leaf, episodes, axis=0), (self.acting(students), stage.tasks)
+        )
         stage = Stage(stage.simulator.repeat(episodes), tasks, split(stage.keys).reshape(-1))
         row, fresh = self._start(stage, None), self._draw_fresh(stage, None, steps=None)
         draws = Draws(self.programs.noise(stage.keys, None, steps=self.family.horizon), jnp.asarray(fresh))
@@ -204,13 +215,26 @@ class HostDriver:
     def _learn(
         self, students: Student, rows: Array, features: Array, control: Control, keys: Key, index: Array
     ) -> tuple[Student, Report]:
-        def one(student: Student, rows: Array, features: Array, phi: Array, key: Key) -> tuple[Student, Report]:
-            shuffle = jax.random.fold_in(stream_key(key, Stream.SHUFFLE), index)
-            rollout = self.packing.rollout(rows)
-            student, report = update(self.plan, student, rollout, features, Control(phi, control.alpha), shuffle)
-            return student, report
+        """Update all lifetimes, a few at a time: what passes between the parts of an update then stays in cache."""
+        number, size = len(keys), math.gcd(len(keys), TOGETHER)
 
-        return jax.vmap(one, (0, 1, 0, 0, 0))(students, rows, features, control.phi, keys)
+        def shuffled(key: Key) -> Array:
+            return minibatches(self.plan.lifetime, jax.random.fold_in(stream_key(key, Stream.SHUFFLE), index))
+
+        def one(student: Student, rows: Array, features: Array, phi: Array, batches: Array) -> tuple[Student, Report]:
+            rollout = self.packing.rollout(rows)
+            return update(self.plan, student, rollout, features, Control(phi, control.alpha), batches)
+
+        def some(first: Array) -> tuple[Student, Report]:
+            def cut(tree: Any, axis: int = 0) -> Any:
+                return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, size, axis), tree)
+
+            mine = cut(students), cut(rows, axis=1), cut(features), cut(control.phi), cut(batches)
+            return jax.vmap(one, (0, 1, 0, 0, 0))(*mine)
+
+        batches = jax.vmap(shuffled)(keys)
+        groups = jax.lax.map(some, jnp.arange(0, number, size))
+        return jax.tree.map(lambda leaf: leaf.reshape(number, *leaf.shape[2:]), groups)
 
 
 def _numbered(key: Key, index: Array | None) -> Key:

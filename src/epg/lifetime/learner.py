@@ -13,7 +13,7 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 
 from epg.parts import objectives
-from epg.parts.loss import Loss, evaluate, init_loss, init_memory
+from epg.parts.loss import Loss, Still, evaluate, init_loss, init_memory, stand_still
 from epg.parts.policy import Mlp, Policy, apply_mlp, distribution, init_mlp
 from epg.words.keys import Key
 from epg.words.records import Experience, Trained
@@ -27,7 +27,7 @@ class Learner(Protocol):
         """Draw what this learner trains beside the policy."""
         ...
 
-    def prepare(self, trained: Trained, experience: Experience) -> Any:
+    def prepare(self, trained: Trained, experience: Experience, control: "Control") -> Any:
         """Compute what stays fixed over all gradient steps of one update."""
         ...
 
@@ -77,15 +77,23 @@ class Learned:
         """Draw a fresh memory."""
         return init_memory(key, self.loss)
 
-    def prepare(self, trained: Trained, experience: Experience) -> None:
-        """Prepare nothing: the context is recomputed as theta changes."""
+    def prepare(self, trained: Trained, experience: Experience, control: Control) -> Still:
+        """Compute what of the loss's first layers does not change with theta; all else is recomputed as it does.
+
+        Fused with what comes next, its last bits would depend on what else the program holds.
+        """
+        return jax.lax.optimization_barrier(stand_still(self.unravel(control.phi), self.loss, self.spaces, experience))
 
     def gradient(
-        self, trained: Trained, experience: Experience, prepared: None, batch: Array, control: Control
+        self, trained: Trained, experience: Experience, prepared: Still, batch: Array, control: Control
     ) -> Trained:
         """Return the gradient of L_phi in policy and memory (Eq. 6)."""
         loss = self.unravel(control.phi)
-        return jax.grad(lambda it: evaluate(loss, self.loss, it, experience, batch, self.policy.activation))(trained)
+
+        def total(it: Trained) -> Array:
+            return evaluate(loss, self.loss, prepared, it, experience, batch, self.policy.activation)
+
+        return jax.grad(total)(trained)
 
 
 @dataclass(frozen=True)
@@ -104,7 +112,7 @@ class Ppo:
         """Return the discounted return expected from each observation, in units of r_rms / (1 - gamma)."""
         return apply_mlp(critic, observation, "tanh")[..., 0]
 
-    def prepare(self, trained: Trained, experience: Experience) -> tuple[Policy, Array, Array]:
+    def prepare(self, trained: Trained, experience: Experience, control: Control) -> tuple[Policy, Array, Array]:
         """Return the policy that acted, the standardised advantages and the value targets."""
         # Values of order one, whatever the reward's scale and the horizon: a fresh network fits them at once.
         reward = experience.reward * (1.0 - self.settings.discount)
@@ -147,7 +155,7 @@ class Reinforce:
     def init(self, key: Key) -> None:
         """Train nothing beside the policy."""
 
-    def prepare(self, trained: Trained, experience: Experience) -> Array:
+    def prepare(self, trained: Trained, experience: Experience, control: Control) -> Array:
         """Return standardised returns to go."""
         ended = jnp.logical_or(experience.terminated, experience.truncated)
         returns = objectives.returns_to_go(experience.reward, ended, self.settings.discount)
@@ -178,9 +186,10 @@ class Guided:
         """Draw what both train, each from its own key."""
         return self.learned.init(jax.random.fold_in(key, 1)), self.guide.init(key)
 
-    def prepare(self, trained: Trained, experience: Experience) -> Any:
-        """Prepare the guide."""
-        return self.guide.prepare(Trained(trained.policy, trained.extra[1]), experience)
+    def prepare(self, trained: Trained, experience: Experience, control: Control) -> tuple[Any, Any]:
+        """Prepare both."""
+        mine, guides = (Trained(trained.policy, extra) for extra in trained.extra)
+        return self.learned.prepare(mine, experience, control), self.guide.prepare(guides, experience, control)
 
     def gradient(
         self, trained: Trained, experience: Experience, prepared: Any, batch: Array, control: Control
@@ -192,11 +201,11 @@ class Guided:
         """
 
         def mine(it: Trained) -> Trained:
-            slope = self.learned.gradient(Trained(it.policy, it.extra[0]), experience, None, batch, control)
+            slope = self.learned.gradient(Trained(it.policy, it.extra[0]), experience, prepared[0], batch, control)
             return Trained(slope.policy, (slope.extra, _zeros(it.extra[1])))
 
         def hand(it: Trained) -> Trained:
-            slope = self.guide.gradient(Trained(it.policy, it.extra[1]), experience, prepared, batch, control)
+            slope = self.guide.gradient(Trained(it.policy, it.extra[1]), experience, prepared[1], batch, control)
             return Trained(slope.policy, (_zeros(it.extra[0]), slope.extra))
 
         def both(it: Trained) -> Trained:

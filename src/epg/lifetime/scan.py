@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from epg.lifetime.learner import Control
-from epg.lifetime.update import Log, Plan, Student, outcome, start, update
+from epg.lifetime.update import Log, Plan, Student, minibatches, outcome, start, update
 from epg.parts import normaliser as norm
 from epg.parts.families.base import JaxFamily, Task
 from epg.parts.policy import Policy, distribution, draw_noise
@@ -37,7 +37,8 @@ def run_lifetime(plan: Plan, family: JaxFamily, task: Task, control: Control, ke
         scene, rollout, ended = _simulate(
             plan, family, task, student, scene, fold(action_key, index), fold(reset_key, index + 1)
         )
-        student, report = update(plan, student, rollout, features, control, fold(shuffle_key, index))
+        batches = minibatches(plan.lifetime, fold(shuffle_key, index))
+        student, report = update(plan, student, rollout, features, control, batches)
         return (student, scene), (ended, report)
 
     first = family.reset(jax.random.fold_in(reset_key, 0), task)

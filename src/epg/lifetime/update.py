@@ -78,15 +78,15 @@ def start(plan: Plan, key: Key) -> Student:
 
 
 def update(
-    plan: Plan, student: Student, rollout: Rollout, features: Array, control: Control, key: Key
+    plan: Plan, student: Student, rollout: Rollout, features: Array, control: Control, batches: Array
 ) -> tuple[Student, Report]:
-    """Learn from the newest M transitions: one shuffled pass (or more) in minibatches, then new statistics."""
+    """Learn from the newest M transitions: gradient steps on minibatches of them, then new statistics."""
     window = push(student.window, rollout, plan.spaces)
     length = plan.lifetime.updates
     progress = jnp.stack([(student.updates + 1) / length, jnp.log10(jnp.float32(length))])
     experience = view(window, rollout, student.normaliser, features, progress)
     before = acting(plan, student.trained, experience)
-    trained, optimiser = _descend(plan, student, experience, control, key)
+    trained, optimiser = _descend(plan, student, experience, control, batches)
     report = Report(
         kl=jnp.mean(kl_between(before, acting(plan, trained, experience))),
         correlations=jnp.mean(reward_products(experience), axis=0) if plan.correlations else jnp.zeros(0),
@@ -133,9 +133,11 @@ def outcome(student: Student, log: Log) -> Outcome:
     )
 
 
-def _descend(plan: Plan, student: Student, experience: Experience, control: Control, key: Key) -> tuple[Trained, Any]:
+def _descend(
+    plan: Plan, student: Student, experience: Experience, control: Control, batches: Array
+) -> tuple[Trained, Any]:
     """Take the gradient steps of one update (Eq. 6)."""
-    prepared = plan.learner.prepare(student.trained, experience)
+    prepared = plan.learner.prepare(student.trained, experience, control)
     pace = _pace(plan.lifetime, student.updates)
 
     def step(carry: tuple[Trained, Any], batch: Array) -> tuple[tuple[Trained, Any], None]:
@@ -147,7 +149,6 @@ def _descend(plan: Plan, student: Student, experience: Experience, control: Cont
         return (optax.apply_updates(trained, change), state), None
 
     carry = (student.trained, student.optimiser)
-    batches = minibatches(plan.lifetime, key)
     if batches.shape[0] == 1:  # a loop of one would only hide the step from the compiler
         return step(carry, batches[0])[0]
     return jax.lax.scan(step, carry, batches)[0]

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from epg.lifetime.between import Acting, Row, acting, choose, first_row, react
+from epg.lifetime.between import Acting, Row, choose, first_row, react
 from epg.lifetime.host import HostDriver
 from epg.lifetime.learner import Control, Learner, hand_made
 from epg.lifetime.update import Plan, Student
@@ -119,14 +119,15 @@ def film(teacher: Teacher, family: str, seed: int, number: int, stages: int) -> 
     task = jax.jit(filmed.sample)(stream_key(key, Stream.TASK))
     moments = np.unique(np.linspace(0, plan.lifetime.updates, stages).round().astype(int)).tolist()
     actors: list[Acting] = []
+    driver = HostDriver(plan, filmed)
 
     def watch(index: int, students: Student) -> None:
         if index in moments:
-            actors.append(jax.tree.map(lambda leaf: leaf[0], acting(students)))
+            actors.append(jax.tree.map(lambda leaf: leaf[0], driver.acting(students)))
 
     tasks = jax.tree.map(lambda leaf: leaf[None], task)
     control = Control(jnp.asarray(teacher.phi)[None], jnp.zeros(()))
-    outcome = HostDriver(plan, filmed).run(key[None], tasks, control, watch)
+    outcome = driver.run(key[None], tasks, control, watch)
     (recorder,) = filmed.recorders
     episode = jax.random.split(stream_key(key, Stream.SCORE), plan.lifetime.scoring_episodes)[0]
     return Film(

@@ -89,10 +89,10 @@ def init_memory(key: Key, settings: LossSettings) -> Array:
     return 0.1 * jax.random.normal(key, (settings.memory,))
 
 
-def build_rows(settings: LossSettings, experience: Experience, policy_rows: Array) -> Array:
-    """Stack the declared inputs of each window position, [N, C]; the reward only if declared."""
+def build_rows(settings: LossSettings, experience: Experience) -> Array:
+    """Stack the declared inputs of each window position, [N, C]; zeros for the policy, the reward only if declared."""
     window = experience.window
-    parts = [window.observation, window.action, window.end[:, None], policy_rows * window.valid[:, None]]
+    parts = [window.observation, window.action, window.end[:, None], jnp.zeros_like(window.action)]
     if settings.reward:
         parts.append(window.reward[:, None])
     if settings.products:
@@ -147,45 +147,72 @@ def leaky_relu(x: Array) -> Array:
     return jnp.where(x > 0, x, SLOPE * x)
 
 
-def context_vector(loss: Loss, settings: LossSettings, rows: Array, constants: Array) -> Array:
-    """Run the temporal part over the whole window (Eq. 9), [N, C], [K] -> [context]."""
-    first = loss.kernels[0]
-    everywhere = constants @ jnp.sum(first[:, rows.shape[1] :], axis=0)
-    x = convolve(rows, first[:, : rows.shape[1]], settings.strides[0]) + everywhere
-    x = leaky_relu(x + loss.kernel_biases[0])
+class Still(NamedTuple):
+    """What of a loss stays the same while a policy trains on it, and the weights of what does not.
+
+    Both first layers are linear in their inputs, of which only the policy's outputs change.
+    """
+
+    frames: Array  # [T', channels] the first convolution of all rows, without the policy
+    kernel: Array  # [kernel, A, channels] what it adds of the policy
+    sums: Array  # [M, hidden] the head's of the newest rows, without the policy
+    head: Array  # [A, hidden] what they add of the policy
+
+
+def stand_still(loss: Loss, settings: LossSettings, spaces: Spaces, experience: Experience) -> Still:
+    """Compute what all gradient steps of an update share."""
+    rows, newest = build_rows(settings, experience), slice(-experience.reward.shape[0], None)
+    judged = head_rows(settings, rows[newest], experience.window.observation[newest])
+    policy, kernel = row_columns(settings, spaces)["policy"], loss.kernels[0]
+    return Still(
+        frames=convolve(rows, kernel[:, : rows.shape[1]], settings.strides[0]),
+        kernel=kernel[:, policy],
+        sums=judged @ loss.head[: judged.shape[1]],
+        head=loss.head[policy],
+    )
+
+
+def context_vector(loss: Loss, settings: LossSettings, frames: Array, constants: Array) -> Array:
+    """Run the temporal part (Eq. 9) on from the first convolution of the rows, [T', channels], [K] -> [context]."""
+    everywhere = constants @ jnp.sum(loss.kernels[0][:, -constants.shape[0] :], axis=0)
+    x = leaky_relu(frames + everywhere + loss.kernel_biases[0])
     for kernel, bias, stride in zip(loss.kernels[1:], loss.kernel_biases[1:], settings.strides[1:], strict=True):
         x = leaky_relu(convolve(x, kernel, stride) + bias)
     pooled = jnp.mean(x, axis=0) if settings.pooling == "mean" else x.reshape(-1)
     return leaky_relu(pooled @ loss.context + loss.context_bias)
 
 
-def head_values(loss: Loss, rows: Array, constants: Array, context: Array) -> Array:
-    """Return L_i of each row (Eq. 8), [B, C] -> [B]."""
-    width = rows.shape[1]
-    shared = jnp.concatenate([constants, context]) @ loss.head[width:] + loss.head_bias
-    return leaky_relu(rows @ loss.head[:width] + shared) @ loss.output
+def head_values(loss: Loss, sums: Array, constants: Array, context: Array) -> Array:
+    """Return L_i (Eq. 8) from the head's sums over each row, [B, hidden] -> [B]."""
+    shared = jnp.concatenate([constants, context])
+    return leaky_relu(sums + shared @ loss.head[-shared.shape[0] :] + loss.head_bias) @ loss.output
 
 
-def policy_rows(policy: Gaussian | Categorical) -> Array:
-    """Return what changes with the observation in the policy's output: the mean, or the probabilities."""
-    return policy.mean if isinstance(policy, Gaussian) else policy.output()
+def policy_rows(policy: Gaussian | Categorical, valid: Array) -> Array:
+    """Return what changes with the observation in the policy's output: mean or probabilities; zero in padding."""
+    return (policy.mean if isinstance(policy, Gaussian) else policy.output()) * valid[:, None]
 
 
 def evaluate(
-    loss: Loss, settings: LossSettings, trained: Trained, experience: Experience, batch: Array, activation: str
+    loss: Loss,
+    settings: LossSettings,
+    still: Still,
+    trained: Trained,
+    experience: Experience,
+    batch: Array,
+    activation: str,
 ) -> Array:
     """Return the mean of L_i over the rows `batch` (indices into the newest M), differentiable in `trained`.
 
     The context sees the policy at every window position, so its gradient reaches theta from all of them.
     """
-    policy, memory, window = trained.policy, trained.extra, experience.window
-    outputs = policy_rows(distribution(policy, window.observation, activation))
-    rows = build_rows(settings, experience, outputs)
-    constants = build_constants(settings, experience, memory, policy.log_std)
-    context = context_vector(loss, settings, rows, constants)
-    batch = batch + window.valid.shape[0] - experience.reward.shape[0]
-    judged = head_rows(settings, rows[batch], window.observation[batch])
-    return jnp.mean(head_values(loss, judged, constants, context))
+    policy, window = trained.policy, experience.window
+    outputs = policy_rows(distribution(policy, window.observation, activation), window.valid)
+    constants = build_constants(settings, experience, trained.extra, policy.log_std)
+    frames = still.frames + convolve(outputs, still.kernel, settings.strides[0])
+    context = context_vector(loss, settings, frames, constants)
+    newest = outputs[-still.sums.shape[0] :]
+    return jnp.mean(head_values(loss, still.sums[batch] + newest[batch] @ still.head, constants, context))
 
 
 def init_loss(key: Key, settings: LossSettings, spaces: Spaces) -> Loss:

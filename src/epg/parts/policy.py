@@ -15,6 +15,7 @@ from epg.words.settings import PolicySettings, Spaces
 
 ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu, "elu": jax.nn.elu, "silu": jax.nn.silu}
 LOG_TWO_PI = 1.8378770664093453
+FEW = 16  # outputs of a layer, for the order in which its gradient is computed
 
 
 class Mlp(eqx.Module):
@@ -45,8 +46,36 @@ def apply_mlp(mlp: Mlp, x: Array, activation: str) -> Array:
     """Apply to the last axis of `x`."""
     function = ACTIVATIONS[activation]
     for weight, bias in zip(mlp.weights[:-1], mlp.biases[:-1], strict=True):
-        x = function(x @ weight + bias)
-    return x @ mlp.weights[-1] + mlp.biases[-1]
+        x = function(multiply(x, weight) + bias)
+    return multiply(x, mlp.weights[-1]) + mlp.biases[-1]
+
+
+@jax.custom_vjp
+def multiply(x: Array, weight: Array) -> Array:
+    """Return x @ weight, [..., in] -> [..., out], with a gradient in an order of operations that XLA's CPU does fast.
+
+    The weight's gradient is rows.T @ slopes, a product that XLA's library does at two thirds of its speed, and at a
+    tenth when there are few outputs. A copy of the rows turned first, or the result turned afterwards, takes less
+    time; the barriers keep XLA from undoing it.
+    """
+    return x @ weight
+
+
+def _multiply_forwards(x: Array, weight: Array) -> tuple[Array, tuple[Array, Array]]:
+    return x @ weight, (x, weight)
+
+
+def _multiply_backwards(saved: tuple[Array, Array], slope: Array) -> tuple[Array, Array]:
+    x, weight = saved
+    rows, slopes = x.reshape(-1, x.shape[-1]), slope.reshape(-1, slope.shape[-1])
+    if weight.shape[1] < FEW:
+        turned = jax.lax.optimization_barrier(slopes.T @ rows).T
+    else:
+        turned = jax.lax.optimization_barrier(rows.T) @ slopes
+    return slope @ weight.T, turned
+
+
+multiply.defvjp(_multiply_forwards, _multiply_backwards)
 
 
 def init_policy(key: Key, settings: PolicySettings, spaces: Spaces) -> Policy:
