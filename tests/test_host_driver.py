@@ -53,6 +53,25 @@ def case(name: str):
     return make_plan(SETTINGS, learner, family), family, Control(jnp.tile(phi, (ROWS, 1)), jnp.zeros(()))
 
 
+@pytest.mark.parametrize("together", [1, 2, 5])
+def test_groups_of_lifetimes_are_one_batch(monkeypatch, together):
+    # Six lifetimes with losses of their own, in groups of 1, 2 and 3 (5 does not divide 6), and all at once.
+    family = replace(load_family("point-goal"), horizon=20)
+    learned = Learned(SETTINGS.loss, SETTINGS.policy, family.spaces)
+    phi = jnp.stack([learned.initial_phi(jax.random.key(index)) for index in range(6)])
+    keys, tasks = lifetimes(family, 6)
+
+    def trained(size):
+        monkeypatch.setattr("epg.lifetime.host.TOGETHER", size)
+        driver = HostDriver(make_plan(SETTINGS, learned, family), outside(family))
+        return driver.run(keys, tasks, Control(phi, jnp.zeros(())))
+
+    ours, theirs = trained(together), trained(6)
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+    assert len(np.unique(np.asarray(theirs.kl)[:, 0])) == 6  # no two lifetimes are alike
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_host_driver_is_the_scan_driver(name):
     plan, family, control = case(name)
@@ -101,7 +120,7 @@ def test_rollout_carries_both_ends_of_an_episode():
     driver, host = HostDriver(plan, outside(family)), outside(family)
     stage = Stage(host.simulate(unstack(tasks, ROWS)), tasks, keys)
     packed, seen = driver._start(stage, 0), []
-    actor = driver.acting(driver.programs.begin(keys))
+    actor = driver.actors(driver.programs.begin(keys))
     for index in range(6):
         rows = driver._simulate(stage, actor, packed, index)
         packed = rows[-1]

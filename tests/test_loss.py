@@ -42,8 +42,8 @@ def whole(loss, settings, trained, experience, batch) -> jax.Array:
     """Call the shipped loss, both parts of it."""
     width, discrete = experience.window.observation.shape[1], not trained.policy.log_std.size
     spaces = Spaces(width, experience.window.action.shape[1], discrete)
-    still = shipped.stand_still(loss, settings, spaces, experience)
-    return shipped.evaluate(loss, settings, still, trained, experience, batch, "tanh")
+    fixed = shipped.fixed_part(loss, settings, spaces, experience)
+    return shipped.evaluate(loss, settings, fixed, trained, experience, batch, "tanh")
 
 
 evaluate = jax.jit(whole, static_argnames="settings")
@@ -162,8 +162,11 @@ def test_context_and_head_are_numpys(rng, pooling, shape):
     np.testing.assert_allclose(ours, numpy_head(loss, rows, constants, context), rtol=1e-3, atol=1e-4)
 
 
+OTHER_SHAPES = {"kernels": (4, 3, 2), "strides": (2, 2, 1), "pooling": "flatten"}
+
+
 @pytest.mark.parametrize("kind", SPACES)
-@pytest.mark.parametrize("inputs", [{}, EVERYTHING])
+@pytest.mark.parametrize("inputs", [{}, EVERYTHING, EVERYTHING | OTHER_SHAPES, {"kernels": (8,), "strides": (7,)}])
 @pytest.mark.parametrize("pushes", [1, 3])
 def test_evaluate_is_numpys(rng, kind, inputs, pushes):
     spaces, settings = SPACES[kind], small_loss(init="plain", **inputs)
@@ -365,11 +368,11 @@ def test_padding_gives_zero_rows_and_no_gradient(rng):
     experience = some_experience(rng, CONTINUOUS, N, M, pushes=1)
     constants = build_constants(settings, experience, trained.extra, trained.policy.log_std)
 
-    still = shipped.stand_still(loss, settings, CONTINUOUS, experience)
+    fixed = shipped.fixed_part(loss, settings, CONTINUOUS, experience)
 
     def context(outputs):
         rows = policy_rows(Gaussian(outputs, trained.policy.log_std), experience.window.valid)
-        frames = still.frames + convolve(rows, still.kernel, settings.strides[0])
+        frames = fixed.frames + convolve(rows, fixed.policy_kernel, settings.strides[0])
         return jnp.sum(context_vector(loss, settings, frames, constants)), rows
 
     gradient, rows = jax.grad(context, has_aux=True)(jnp.full((N, 2), 7.0))

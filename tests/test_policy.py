@@ -8,7 +8,17 @@ import scipy.integrate
 import scipy.special
 import scipy.stats
 
-from epg.parts.policy import Categorical, Gaussian, apply_mlp, distribution, draw_noise, init_mlp, init_policy
+from epg.parts.policy import (
+    FEW,
+    Categorical,
+    Gaussian,
+    apply_mlp,
+    distribution,
+    draw_noise,
+    init_mlp,
+    init_policy,
+    multiply,
+)
 from epg.words.settings import PolicySettings, Spaces
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
@@ -138,3 +148,18 @@ def test_output_is_mean_and_log_std_or_probabilities(rng):
     out = distribution(choice, x, "tanh").output()
     np.testing.assert_allclose(out, scipy.special.softmax(np.asarray(apply_mlp(choice.mlp, x, "tanh")), -1), rtol=1e-5)
     assert out.shape[-1] == discrete.policy_output
+
+
+@pytest.mark.parametrize("outputs", [1, FEW - 1, FEW, 64])
+@pytest.mark.parametrize("shape", [(7, FEW), (2, 7, FEW), (FEW,)])
+def test_multiply_has_the_gradients_of_the_plain_product(rng, outputs, shape):
+    # Inputs as many as FEW: a square weight is among them, whose gradient would have the right shape turned, too.
+    x, weight = (jnp.asarray(rng.normal(size=(3, *it)), jnp.float32) for it in (shape, (FEW, outputs)))
+    ours, theirs = (
+        jax.vmap(jax.grad(lambda *it: jnp.sum(jnp.sin(product(*it))), argnums=(0, 1)))(x, weight)  # noqa: B023
+        for product in (multiply, jnp.matmul)
+    )
+    np.testing.assert_array_equal(multiply(x[0], weight[0]), x[0] @ weight[0])
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+        assert np.abs(b).max() > 0.1

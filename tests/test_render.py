@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 import epg
-from epg.lifetime.between import acting
+from epg.lifetime.between import actor_of
 from epg.methods import filming, pictures
 from epg.methods.evaluation import with_length
 from epg.methods.shards import batch_of_lifetimes, make_plan
@@ -122,7 +122,7 @@ def test_the_film_is_of_the_lifetime_that_learn_runs(made):
     run = batch_of_lifetimes(plan, family, 3, Split.HELD_OUT)
     outcome = run(np.zeros((1, 0), np.float32), np.array([1], np.int32), np.int32(0), np.float32(0))
     assert made.final == float(outcome.final_return[0])
-    actor = acting(*jax.tree.map(lambda leaf: leaf[0], (outcome.policy, outcome.normaliser.observation)))
+    actor = actor_of(*jax.tree.map(lambda leaf: leaf[0], (outcome.policy, outcome.normaliser.observation)))
     score = stream_key(lifetime_key(3, Split.HELD_OUT, 0, 1), Stream.SCORE)
     returns = [
         filming.roll(plan, family, [actor], made.task, key, [0])[0].gained

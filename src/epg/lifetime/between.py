@@ -14,7 +14,8 @@ from epg.words.records import Rollout
 
 
 class Acting(NamedTuple):
-    """What acting needs of a student, in plain tuples: it is handed over at every step, and modules take longer."""
+    """What acting needs of a student, in plain tuples: it is handed over at every step, and
+    modules take longer to take apart (10 us a call)."""
 
     weights: tuple[Array, ...]  # of the policy
     biases: tuple[Array, ...]
@@ -49,7 +50,7 @@ class Heard(NamedTuple):
     noise: Array  # [A] of the next action
 
 
-def acting(policy: Policy, observation: Moments) -> Acting:
+def actor_of(policy: Policy, observation: Moments) -> Acting:
     """Return what acts with this policy and these statistics."""
     return Acting(policy.mlp.weights, policy.mlp.biases, policy.log_std, observation.mean, deviation(observation))
 

@@ -4,7 +4,6 @@ A step is one call of the simulator and one of a compiled program that does all 
 numbers and fresh states are drawn before it, so that per step the host only hands arrays over.
 """
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from epg.lifetime.between import Acting, Heard, Packing, acting, choose, first_row, react
+from epg.lifetime.between import Acting, Heard, Packing, actor_of, choose, first_row, react
 from epg.lifetime.learner import Control
 from epg.lifetime.update import Log, Plan, Report, Student, minibatches, outcome, start, update
 from epg.parts.families.base import HostFamily, Simulator, Task, unstack
@@ -26,7 +25,7 @@ from epg.words.runtime import COMPILER
 
 Watch = Callable[[int, Student], None]
 
-TOGETHER = 8  # lifetimes whose updates are computed together: more do not fit into a core's cache
+TOGETHER = 8  # lifetimes at most whose updates are computed together: 4 to 16 were the fastest (docs/performance.md)
 
 _compile = partial(jax.jit, compiler_options=COMPILER)
 
@@ -58,7 +57,7 @@ class Programs(NamedTuple):
     """What is compiled, each for a whole batch."""
 
     begin: Callable[..., Student]
-    acting: Callable[..., Acting]
+    actor: Callable[..., Acting]
     noise: Callable[..., Array]
     fresh: Callable[..., Array]
     first: Callable[..., Array]
@@ -77,7 +76,7 @@ class HostDriver:
         self.packing = Packing(jax.eval_shape(partial(first_row, plan, family), task, raw))
         self.programs = Programs(
             begin=_compile(jax.vmap(partial(start, plan))),
-            acting=_compile(jax.vmap(acting)),
+            actor=_compile(jax.vmap(actor_of)),
             noise=_compile(self._noise, static_argnames="steps"),
             fresh=_compile(self._fresh, static_argnames="steps"),
             first=_compile(jax.vmap(lambda task, raw: self.packing.pack(first_row(plan, family, task, raw)))),
@@ -96,7 +95,7 @@ class HostDriver:
         for index in range(self.plan.lifetime.updates):
             if watch is not None:
                 watch(index, students)
-            rows = self._simulate(stage, self.acting(students), packed, index)
+            rows = self._simulate(stage, self.actors(students), packed, index)
             students, report = self.programs.learn(students, rows, features, control, keys, index)
             packed = rows[-1]
             ended.append(self.packing.part(rows[1:], "ended").T)
@@ -120,9 +119,9 @@ class HostDriver:
         students = eqx.tree_at(lambda it: it.trained.policy, self.programs.begin(keys), policies)
         return self.score(students, stage)
 
-    def acting(self, students: Student) -> Acting:
-        """Return what acts of students."""
-        return self.programs.acting(students.trained.policy, students.normaliser.observation)
+    def actors(self, students: Student) -> Acting:
+        """Return what acts of a batch of students."""
+        return self.programs.actor(students.trained.policy, students.normaliser.observation)
 
     def _start(self, stage: Stage, index: int | None) -> Array:
         """Begin the first episodes; no action is chosen yet."""
@@ -157,7 +156,7 @@ class HostDriver:
         shape = len(stage.keys), episodes
         split = jax.vmap(lambda key: jax.random.split(stream_key(key, Stream.SCORE), episodes))
         actor, tasks = jax.tree.map(
-            lambda leaf: jnp.repeat(leaf, episodes, axis=0), (self.acting(students), stage.tasks)
+            lambda leaf: jnp.repeat(leaf, episodes, axis=0), (self.actors(students), stage.tasks)
         )
         stage = Stage(stage.simulator.repeat(episodes), tasks, split(stage.keys).reshape(-1))
         row, fresh = self._start(stage, None), self._draw_fresh(stage, None, steps=None)
@@ -215,8 +214,13 @@ class HostDriver:
     def _learn(
         self, students: Student, rows: Array, features: Array, control: Control, keys: Key, index: Array
     ) -> tuple[Student, Report]:
-        """Update all lifetimes, a few at a time: what passes between the parts of an update then stays in cache."""
-        number, size = len(keys), math.gcd(len(keys), TOGETHER)
+        """Update all lifetimes, a few at a time: less passes through memory between the parts of an update.
+
+        `lax.map` could make the groups itself, were no leaf without width. Shuffles are of all at once: many small ones
+        would take longer.
+        """
+        number = len(keys)
+        size = max(size for size in range(1, TOGETHER + 1) if number % size == 0)
 
         def shuffled(key: Key) -> Array:
             return minibatches(self.plan.lifetime, jax.random.fold_in(stream_key(key, Stream.SHUFFLE), index))

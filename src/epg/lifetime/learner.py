@@ -13,7 +13,7 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 
 from epg.parts import objectives
-from epg.parts.loss import Loss, Still, evaluate, init_loss, init_memory, stand_still
+from epg.parts.loss import Fixed, Loss, evaluate, fixed_part, init_loss, init_memory
 from epg.parts.policy import Mlp, Policy, apply_mlp, distribution, init_mlp
 from epg.words.keys import Key
 from epg.words.records import Experience, Trained
@@ -77,15 +77,16 @@ class Learned:
         """Draw a fresh memory."""
         return init_memory(key, self.loss)
 
-    def prepare(self, trained: Trained, experience: Experience, control: Control) -> Still:
+    def prepare(self, trained: Trained, experience: Experience, control: Control) -> Fixed:
         """Compute what of the loss's first layers does not change with theta; all else is recomputed as it does.
 
-        Fused with what comes next, its last bits would depend on what else the program holds.
+        Fused with what comes next, its last bits would depend on what else the program holds, as a guide's would
+        (see `_apart`).
         """
-        return jax.lax.optimization_barrier(stand_still(self.unravel(control.phi), self.loss, self.spaces, experience))
+        return jax.lax.optimization_barrier(fixed_part(self.unravel(control.phi), self.loss, self.spaces, experience))
 
     def gradient(
-        self, trained: Trained, experience: Experience, prepared: Still, batch: Array, control: Control
+        self, trained: Trained, experience: Experience, prepared: Fixed, batch: Array, control: Control
     ) -> Trained:
         """Return the gradient of L_phi in policy and memory (Eq. 6)."""
         loss = self.unravel(control.phi)

@@ -123,7 +123,7 @@ def film(teacher: Teacher, family: str, seed: int, number: int, stages: int) -> 
 
     def watch(index: int, students: Student) -> None:
         if index in moments:
-            actors.append(jax.tree.map(lambda leaf: leaf[0], driver.acting(students)))
+            actors.append(jax.tree.map(lambda leaf: leaf[0], driver.actors(students)))
 
     tasks = jax.tree.map(lambda leaf: leaf[None], task)
     control = Control(jnp.asarray(teacher.phi)[None], jnp.zeros(()))

@@ -147,28 +147,29 @@ def leaky_relu(x: Array) -> Array:
     return jnp.where(x > 0, x, SLOPE * x)
 
 
-class Still(NamedTuple):
-    """What of a loss stays the same while a policy trains on it, and the weights of what does not.
+class Fixed(NamedTuple):
+    """What of a loss stays the same while a policy trains on it, and the weights by which the policy enters.
 
-    Both first layers are linear in their inputs, of which only the policy's outputs change.
+    The first convolution and the first layer of the head are linear in the rows, of which only the policy's outputs
+    change from one gradient step to the next.
     """
 
-    frames: Array  # [T', channels] the first convolution of all rows, without the policy
-    kernel: Array  # [kernel, A, channels] what it adds of the policy
-    sums: Array  # [M, hidden] the head's of the newest rows, without the policy
-    head: Array  # [A, hidden] what they add of the policy
+    frames: Array  # [T', channels] the first convolution of all rows, the policy's columns left out
+    policy_kernel: Array  # [kernel, A, channels] of these columns
+    head_sums: Array  # [M, hidden] the head's first layer on the newest rows, the policy's columns left out
+    policy_head: Array  # [A, hidden] of these columns
 
 
-def stand_still(loss: Loss, settings: LossSettings, spaces: Spaces, experience: Experience) -> Still:
+def fixed_part(loss: Loss, settings: LossSettings, spaces: Spaces, experience: Experience) -> Fixed:
     """Compute what all gradient steps of an update share."""
     rows, newest = build_rows(settings, experience), slice(-experience.reward.shape[0], None)
     judged = head_rows(settings, rows[newest], experience.window.observation[newest])
     policy, kernel = row_columns(settings, spaces)["policy"], loss.kernels[0]
-    return Still(
+    return Fixed(
         frames=convolve(rows, kernel[:, : rows.shape[1]], settings.strides[0]),
-        kernel=kernel[:, policy],
-        sums=judged @ loss.head[: judged.shape[1]],
-        head=loss.head[policy],
+        policy_kernel=kernel[:, policy],
+        head_sums=judged @ loss.head[: judged.shape[1]],
+        policy_head=loss.head[policy],
     )
 
 
@@ -183,7 +184,7 @@ def context_vector(loss: Loss, settings: LossSettings, frames: Array, constants:
 
 
 def head_values(loss: Loss, sums: Array, constants: Array, context: Array) -> Array:
-    """Return L_i (Eq. 8) from the head's sums over each row, [B, hidden] -> [B]."""
+    """Return L_i (Eq. 8), [B, hidden] -> [B]; `sums` is the head's first layer on the rows alone, without bias."""
     shared = jnp.concatenate([constants, context])
     return leaky_relu(sums + shared @ loss.head[-shared.shape[0] :] + loss.head_bias) @ loss.output
 
@@ -196,7 +197,7 @@ def policy_rows(policy: Gaussian | Categorical, valid: Array) -> Array:
 def evaluate(
     loss: Loss,
     settings: LossSettings,
-    still: Still,
+    fixed: Fixed,
     trained: Trained,
     experience: Experience,
     batch: Array,
@@ -209,10 +210,11 @@ def evaluate(
     policy, window = trained.policy, experience.window
     outputs = policy_rows(distribution(policy, window.observation, activation), window.valid)
     constants = build_constants(settings, experience, trained.extra, policy.log_std)
-    frames = still.frames + convolve(outputs, still.kernel, settings.strides[0])
+    frames = fixed.frames + convolve(outputs, fixed.policy_kernel, settings.strides[0])
     context = context_vector(loss, settings, frames, constants)
-    newest = outputs[-still.sums.shape[0] :]
-    return jnp.mean(head_values(loss, still.sums[batch] + newest[batch] @ still.head, constants, context))
+    newest = outputs[-fixed.head_sums.shape[0] :]
+    sums = fixed.head_sums[batch] + newest[batch] @ fixed.policy_head
+    return jnp.mean(head_values(loss, sums, constants, context))
 
 
 def init_loss(key: Key, settings: LossSettings, spaces: Spaces) -> Loss:

@@ -167,9 +167,8 @@ class MujocoSimulator:
     def restart(self, ended: np.ndarray, fresh: np.ndarray) -> None:
         """Put the rows of `ended` at their fresh states."""
         nq, nv, _ = self.sizes
-        for row in np.flatnonzero(ended):  # few at a time: a loop is quicker than masks
-            self.state[row] = 0.0
-            self.state[row, self._pose] = fresh[row, : nq + nv]
+        self.state[ended] = 0.0
+        self.state[ended, self._pose] = fresh[ended, : nq + nv]
         self._engine.forget(ended)
 
     def advance(self, control: np.ndarray, fresh: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:

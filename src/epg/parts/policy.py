@@ -15,7 +15,7 @@ from epg.words.settings import PolicySettings, Spaces
 
 ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu, "elu": jax.nn.elu, "silu": jax.nn.silu}
 LOG_TWO_PI = 1.8378770664093453
-FEW = 16  # outputs of a layer, for the order in which its gradient is computed
+FEW = 16  # a layer with fewer outputs has its gradient computed turned, see multiply
 
 
 class Mlp(eqx.Module):
@@ -54,9 +54,9 @@ def apply_mlp(mlp: Mlp, x: Array, activation: str) -> Array:
 def multiply(x: Array, weight: Array) -> Array:
     """Return x @ weight, [..., in] -> [..., out], with a gradient in an order of operations that XLA's CPU does fast.
 
-    The weight's gradient is rows.T @ slopes, a product that XLA's library does at two thirds of its speed, and at a
-    tenth when there are few outputs. A copy of the rows turned first, or the result turned afterwards, takes less
-    time; the barriers keep XLA from undoing it.
+    The weight's gradient is rows.T @ slopes, of all products the slowest there (docs/performance.md). A copy of the
+    rows turned first, or the result turned afterwards, takes less time; the barriers keep XLA from undoing it. The
+    price: no forward-mode derivatives.
     """
     return x @ weight
 
@@ -69,10 +69,10 @@ def _multiply_backwards(saved: tuple[Array, Array], slope: Array) -> tuple[Array
     x, weight = saved
     rows, slopes = x.reshape(-1, x.shape[-1]), slope.reshape(-1, slope.shape[-1])
     if weight.shape[1] < FEW:
-        turned = jax.lax.optimization_barrier(slopes.T @ rows).T
+        gradient = jax.lax.optimization_barrier(slopes.T @ rows).T
     else:
-        turned = jax.lax.optimization_barrier(rows.T) @ slopes
-    return slope @ weight.T, turned
+        gradient = jax.lax.optimization_barrier(rows.T) @ slopes
+    return slope @ weight.T, gradient
 
 
 multiply.defvjp(_multiply_forwards, _multiply_backwards)

@@ -123,7 +123,7 @@ LAPTOP: dict[str, Settings] = {
         loss=LossSettings(init_sides=2, init_gate=6.0, hidden=40, **(DIRECTED | {"window": 512})),
         lifetime=LifetimeSettings(64, updates=32, scoring_episodes=2, **CLOSELY),
         evolution=replace(BOTH_WAYS, epochs=12, step_size_epochs=12, **{name: it / 2 for name, it in FOUND.items()}),
-        search=SearchSettings(epochs=400, noise_vectors=128, sigma=0.1, step_size=0.06),
+        search=SearchSettings(epochs=600, noise_vectors=128, sigma=0.1, step_size=0.06, starts=2, turned=True),
     ),
     "fetch-reach": Settings(
         family="fetch-reach",
