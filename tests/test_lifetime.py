@@ -64,9 +64,8 @@ def slow_lifetime(plan, family, task, control, key):
                 returns[index, t] = sum(rewards)
                 state, rewards = reset(fresh[t], task), []
         rollout = Rollout(*(jnp.stack(column) for column in zip(*rows, strict=True)))
-        student, report = learn(
-            student, rollout, family.features(task), control, jax.random.fold_in(shuffle_key, index)
-        )
+        batches = minibatches(plan.lifetime, jax.random.fold_in(shuffle_key, index))
+        student, report = learn(student, rollout, family.features(task), control, batches)
         kl.append(report.kl)
         seen.extend(np.asarray(rollout.observation))
     scores = []
@@ -176,7 +175,7 @@ def test_step_size_falls_linearly_to_its_end(rng):
     for index in range(5):
         student = start(plan, jax.random.key(0))
         student = eqx.tree_at(lambda it: it.updates, student, jnp.int32(index))
-        after, _ = step(student, rollout, jnp.ones(2), control, jax.random.key(2))
+        after, _ = step(student, rollout, jnp.ones(2), control, minibatches(plan.lifetime, jax.random.key(2)))
         before, now = (jax.flatten_util.ravel_pytree(it.trained.policy)[0] for it in (student, after))
         moves.append(float(jnp.abs(now - before).max()))
     np.testing.assert_allclose(moves, [1e-2, 8e-3, 6e-3, 4e-3, 2e-3], rtol=1e-3)
