@@ -228,7 +228,7 @@ TUNED_PPO: dict[str, dict[int, Opponent]] = {
     "point-reach": {1024: Opponent(steps_per_update=128, passes=20, learning_rate=5e-4)},
     "random-hopper": {
         1024: Opponent(steps_per_update=128, learning_rate=3e-3, log_std=0.0, normalise="family"),
-        2048: Opponent(learning_rate_end=0.0, log_std=-1.0, normalise="family"),
+        2048: Opponent(256, passes=20, entropy_weight=0.01, log_std=0.0, normalise="family"),
         8192: Opponent(steps_per_update=256, learning_rate_end=0.0, log_std=0.0, normalise="family"),
     },
     "random-walker": {
