@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from operator import methodcaller
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from epg.lifetime.host import HostDriver
 from epg.lifetime.learner import Control, Learned, evolved
@@ -70,7 +70,7 @@ class HostTrial:
         self.control = Control(jnp.asarray(initial_losses(settings, lifetimes)), jnp.float32(alpha))
 
     def timed(
-        self, name: str, function: Callable[..., Any], wait: Callable[[Any], Any] = Array.block_until_ready
+        self, name: str, function: Callable[..., Any], wait: Callable[[Any], Any] = methodcaller("block_until_ready")
     ) -> Callable[..., Any]:
         """Return the function with its time added to a part; what it dispatched is waited for.
 
