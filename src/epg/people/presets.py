@@ -229,7 +229,7 @@ TUNED_PPO: dict[str, dict[int, Opponent]] = {
     "random-hopper": {
         1024: Opponent(steps_per_update=128, learning_rate=3e-3, log_std=0.0, normalise="family"),
         2048: Opponent(256, passes=20, entropy_weight=0.01, log_std=0.0, normalise="family"),
-        8192: Opponent(steps_per_update=256, learning_rate_end=0.0, log_std=0.0, normalise="family"),
+        8192: Opponent(steps_per_update=256, learning_rate_end=0.0, log_std=0.0),
     },
     "random-walker": {
         2048: Opponent(learning_rate_end=0.0, log_std=-1.0, normalise="family"),
@@ -240,7 +240,7 @@ TUNED_PPO: dict[str, dict[int, Opponent]] = {
         8192: Opponent(steps_per_update=256, passes=20, log_std=0.0),
     },
     "directional-hopper": {
-        1536: Opponent(minibatch=64, learning_rate=3e-3, learning_rate_end=0.0, log_std=0.0, normalise="family"),
+        1536: Opponent(log_std=0.0, normalise="family"),
         8192: Opponent(steps_per_update=256, learning_rate_end=0.0, log_std=0.0, normalise="family"),
     },
     "directional-half-cheetah": {
@@ -248,7 +248,7 @@ TUNED_PPO: dict[str, dict[int, Opponent]] = {
         8192: Opponent(steps_per_update=256, learning_rate=3e-3, learning_rate_end=0.0),
     },
     "goal-ant": {
-        2048: Opponent(256, 10, 128, learning_rate=3e-4, learning_rate_end=0.0, log_std=0.0, normalise="family"),
+        2048: Opponent(256, 10, 64, learning_rate=3e-3, learning_rate_end=0.0, log_std=0.0, normalise="family"),
         8192: Opponent(learning_rate=3e-4, log_std=-1.0),
     },
     "fetch-reach": {
