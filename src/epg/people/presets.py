@@ -232,11 +232,11 @@ TUNED_PPO: dict[str, dict[int, Opponent]] = {
         8192: Opponent(steps_per_update=256, learning_rate_end=0.0, log_std=0.0),
     },
     "random-walker": {
-        2048: Opponent(learning_rate_end=0.0, log_std=-1.0, normalise="family"),
-        8192: Opponent(learning_rate=3e-4, log_std=-1.0, normalise="family"),
+        2048: Opponent(128, 10, 128, learning_rate=3e-3, learning_rate_end=0.0, log_std=-1.0, normalise="family"),
+        8192: Opponent(minibatch=64, learning_rate=3e-4, log_std=-1.0, normalise="family"),
     },
     "random-reacher": {
-        2048: Opponent(256, passes=20, minibatch=64, learning_rate=3e-3, log_std=-1.0, normalise="family"),
+        2048: Opponent(256, passes=20, learning_rate=3e-3, log_std=-1.0, normalise="family"),
         8192: Opponent(steps_per_update=256, passes=20, log_std=0.0),
     },
     "directional-hopper": {
