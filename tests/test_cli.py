@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import os
 import re
 import shlex
 import shutil
@@ -21,6 +22,7 @@ import epg
 from epg.parts.files import read_json, write_json
 from epg.parts.metrics import read_metrics
 from epg.parts.store import Run, load_loss
+from epg.people.bench import one_core
 from epg.people.cli import VERBS, _parse, main
 from epg.people.presets import PresetName
 
@@ -537,6 +539,14 @@ def test_bench_takes_a_lifetime_apart() -> None:
     assert done.json["rate_over_stock"] == pytest.approx(parts["stock"] / parts["lifetime"])
     assert done.json["raw_steps_per_s"] / done.json["stock_steps_per_s"] > 0.5
     assert done.json["two_process_speedup"] > 0
+
+
+def test_bench_stays_on_one_core_and_gives_the_others_back() -> None:
+    before = os.sched_getaffinity(0)
+    with pytest.raises(KeyError), one_core():
+        assert len(os.sched_getaffinity(0)) == 1
+        raise KeyError
+    assert os.sched_getaffinity(0) == before
 
 
 def test_bench_of_a_jax_family_has_no_physics_to_compare_with() -> None:

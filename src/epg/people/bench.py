@@ -6,11 +6,13 @@ today is slow for all of it. Steps are environment steps that were really simula
 
 from __future__ import annotations
 
+import os
 import platform
 import resource
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,17 +37,35 @@ def bench(family: str, repeats: int = 3, updates: int | None = None, say: Say = 
 
     settings = bench_settings(family, updates)
     guided = replace(settings, guidance=GuidanceSettings(learner="ppo", epochs=10))
-    trials = {"alone": make_trial(settings, alpha=0.0), "guided": make_trial(guided, alpha=ALPHA)}
-    for name, trial in trials.items():
-        say(f"{family}: compiling ({name})")
-        trial.run()
-    runs: dict[str, list[Numbers]] = {name: [] for name in trials}
-    for turn in range(repeats):
+    with one_core():
+        trials = {"alone": make_trial(settings, alpha=0.0), "guided": make_trial(guided, alpha=ALPHA)}
         for name, trial in trials.items():
-            say(f"{family}: lifetimes ({name}), {turn + 1} of {repeats}")
-            runs[name].append(trial.run())
+            say(f"{family}: compiling ({name})")
+            trial.run()
+        runs: dict[str, list[Numbers]] = {name: [] for name in trials}
+        for turn in range(repeats):
+            for name, trial in trials.items():
+                say(f"{family}: lifetimes ({name}), {turn + 1} of {repeats}")
+                runs[name].append(trial.run())
     say(f"{family}: one process, then two")
     return summary(settings, runs, two_processes(settings, repeats))
+
+
+@contextmanager
+def one_core() -> Iterator[None]:
+    """Stay on one core, where the system can be told so: lifetimes and the physics they are set against share it.
+
+    JAX's threads, which begin meanwhile, stay there too.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(allowed)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 def bench_settings(family: str, updates: int | None = None) -> Settings:
