@@ -104,7 +104,7 @@ def test_shipped_losses_fit_the_families_they_are_named_after(name: str):
     assert artefact.manifest["family"] == name
     assert artefact.manifest["family_version"] == load_family(name).version
     assert learned.dimension == len(artefact.phi)
-    # `epg evolve NAME --seed SEED` makes them anew, bit for bit; goal-ant's did when it was evolved (docs/lab.md).
+    # `epg evolve NAME --seed SEED` makes such losses anew; bit for bit only with the code and processor of then.
     settings = evaluation.settings_of(artefact)
     unmeasured = replace(settings, policy=replace(settings.policy, usual_mean=(), usual_deviation=()))
     assert unmeasured == replace(preset(name, "laptop"), seed=artefact.manifest["seed"])
