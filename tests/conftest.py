@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from epg.words.runtime import use_single_thread
+from epg.core.runtime import use_single_thread
 
 # Before anything imports JAX: one thread, and compiled programs kept between test runs, even the smallest ones.
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
@@ -40,7 +40,7 @@ def strict_dtypes() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[Any]:
     """Start a Ray cluster whose head has two CPUs, and connect to it; executors then use this connection."""
-    importlib.import_module("epg.parts.executors.ray")  # sets what Ray reads when imported
+    importlib.import_module("epg.executors.ray")  # sets what Ray reads when imported
     import ray
     from ray.cluster_utils import Cluster
 

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from epg.parts.files import _digest
+from epg.storage.files import _digest
 
 Files = dict[str, bytes]
 """Content by name."""

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from epg.parts.families.base import HostFamily, JaxFamily, Reading
+from epg.families.base import HostFamily, JaxFamily, Reading
 
 
 @dataclass(frozen=True, kw_only=True)

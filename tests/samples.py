@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.stats
 
-from epg.parts.normaliser import init_normaliser
-from epg.parts.window import empty_window, learn_statistics, push, view
-from epg.words.records import Experience, Rollout
-from epg.words.settings import (
+from epg.lifetime.normalizer import init_normaliser
+from epg.lifetime.window import empty_window, learn_statistics, push, view
+from epg.core.types import Experience, Rollout
+from epg.settings import (
     EvolutionSettings,
     LifetimeSettings,
     LossSettings,

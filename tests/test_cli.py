@@ -19,15 +19,15 @@ from typing import Any
 import pytest
 
 import epg
-from epg.parts.files import read_json, write_json
-from epg.parts.metrics import read_metrics
-from epg.parts.store import Run, load_loss
-from epg.people.bench import one_core
-from epg.people.cli import VERBS, _parse, main
-from epg.people.presets import PresetName
+from epg.storage.files import read_json, write_json
+from epg.storage.metrics import read_metrics
+from epg.storage.run import Run, load_loss
+from epg.bench import one_core
+from epg.cli import VERBS, _parse, main
+from epg.recipes import PresetName
 
 EVOLVE = ("evolve", "point-goal", "--preset", "smoke", "--executor", "inline", "--json", "--run")
-NO_FEATURES = "epg.parts.families.probes:ACTION"
+NO_FEATURES = "epg.families.native.probes:ACTION"
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ WRONG: dict[str, tuple[str, str] | tuple[str, str, Callable[[Path], None]]] = {
     "check an unknown family": ("check x", "unknown family 'x'"),
     "bench an unknown family": ("bench x", "unknown family 'x'"),
     "family in a missing module": ("evolve nowhere.at_all:F --run new", "no module named 'nowhere'"),
-    "family that a module lacks": ("check epg.words.keys:F", "module 'epg.words.keys' has no 'F'"),
+    "family that a module lacks": ("check epg.core.rng:F", "module 'epg.core.rng' has no 'F'"),
     "family without a module": ("check :F", "unknown family ':F'"),
     "evolve something that is no family": ("evolve os:path --run new", "'os:path' is a module, not a family"),
     "baseline of something that is no family": ("baseline ppo os:sep", "'os:sep' is a str, not a family"),
@@ -364,12 +364,12 @@ def test_check_fails_what_is_not_a_family() -> None:
 
 def test_a_family_that_fails_is_a_sentence_and_leaves_a_run_to_look_at(tmp_path: Path) -> None:
     Path("broken.py").write_text(
-        "from dataclasses import replace\nfrom epg.parts.families.point import POINT_GOAL\n"
+        "from dataclasses import replace\nfrom epg.families.native.point import POINT_GOAL\n"
         "BROKEN = replace(POINT_GOAL, step=lambda state, action, task: 1 / 0)\n"
     )
     done = call("evolve", "broken:BROKEN", "--preset", "smoke", "--executor", "inline", "--run", "run")
     assert done.code == 1
-    assert "epg: epg.methods.shards:build failed: ZeroDivisionError: division by zero." in done.err
+    assert "epg: epg.evolution.worker:build failed: ZeroDivisionError: division by zero." in done.err
     assert "Traceback" not in done.err
 
 
@@ -598,7 +598,7 @@ def test_a_stopped_command_leaves_at_once() -> None:
     # Taken down in the usual way, the interpreter would free what XLA still computes with.
     typed = """
 import atexit, sys
-from epg.people import cli
+from epg import cli
 def verb(arguments):
     print("half a line", end="")
     raise KeyboardInterrupt

@@ -19,13 +19,13 @@ from pathlib import Path
 import pytest
 from test_executors import wait_until
 
-from epg.methods.evolution import Epoch, Evolved, evolve_run
-from epg.methods.runs import create_run, open_run
-from epg.parts.metrics import MetricsWriter, read_metrics
-from epg.parts.store import Run
-from epg.people.cli import main
-from epg.people.presets import preset
-from epg.words.errors import BadInput
+from epg.evolution.loop import Epoch, Evolved, evolve_run
+from epg.evolution.runs import create_run, open_run
+from epg.storage.metrics import MetricsWriter, read_metrics
+from epg.storage.run import Run
+from epg.cli import main
+from epg.recipes import preset
+from epg.core.errors import BadInput
 
 FAMILY = "point-goal"
 COMMAND = [sys.executable, "-m", "epg", "evolve", FAMILY, "--preset", "smoke"]

@@ -10,16 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from epg.lifetime.learner import Learned, hand_made
+from epg.learners import Learned, hand_made
 from epg.lifetime.update import start
-from epg.methods import evaluation
-from epg.methods.evaluation import Learning, ranked_worst, record, table
-from epg.methods.shards import make_plan
-from epg.parts.families import load_family
-from epg.people.losses import SHIPPED, load_loss
-from epg.people.presets import opponent, preset
-from epg.words.errors import BadInput
-from epg.words.keys import Split, Stream, lifetime_key, run_key, stream_key
+from epg.evaluation import protocol as evaluation
+from epg.evaluation.protocol import Learning, ranked_worst, record, table
+from epg.evolution.worker import make_plan
+from epg.families import load_family
+from epg.zoo import SHIPPED, load_loss
+from epg.recipes import opponent, preset
+from epg.core.errors import BadInput
+from epg.core.rng import Split, Stream, lifetime_key, run_key, stream_key
 
 FAMILY = load_family("point-goal")
 SETTINGS = preset("point-goal", "smoke")

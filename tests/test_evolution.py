@@ -10,16 +10,16 @@ import jax
 import numpy as np
 import pytest
 
-from epg.lifetime.learner import Learned
+from epg.learners import Learned
 from epg.methods import evolution, shards
-from epg.methods.evolution import Evolution, evolve_run
-from epg.methods.runs import create_run, extend, open_run
-from epg.parts.families import load_family
-from epg.parts.store import Run, load_loss
-from epg.parts.strategy import shape_fitness
-from epg.people.presets import preset
-from epg.words.errors import BadInput
-from epg.words.settings import Settings, to_dict
+from epg.evolution.loop import Evolution, evolve_run
+from epg.evolution.runs import create_run, extend, open_run
+from epg.families import load_family
+from epg.storage.run import Run, load_loss
+from epg.evolution.strategy import shape_fitness
+from epg.recipes import preset
+from epg.core.errors import BadInput
+from epg.settings import Settings, to_dict
 
 FAMILY = "point-goal"
 
@@ -71,7 +71,7 @@ def _is_worker_of_this(pid: int) -> bool:
         parent = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
     except (OSError, ValueError):
         return False
-    return parent == os.getpid() and b"epg.parts.executors.worker" in words
+    return parent == os.getpid() and b"epg.executors.worker" in words
 
 
 def test_a_longer_run_goes_on_from_a_shorter_one(reference: evolution.Evolved, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from epg.people.cli import main
+from epg.cli import main
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "custom_family.md").read_text()

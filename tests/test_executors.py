@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from epg.parts.executors import EXECUTORS, ExecutorFailed, LocalExecutor, make_executor
-from epg.words.errors import BadInput
-from epg.words.runtime import (
+from epg.executors import EXECUTORS, ExecutorFailed, LocalExecutor, make_executor
+from epg.core.errors import BadInput
+from epg.core.runtime import (
     SINGLE_THREADED,
     compilation_cache_directory,
     single_threaded_environment,
@@ -292,7 +292,7 @@ def test_close_leaves_no_process() -> None:
 
 ORPHANING = """
 import numpy as np
-from epg.parts.executors import make_executor
+from epg.executors import make_executor
 with make_executor("local", "workloads:slow", {"folder": FOLDER}, 2) as executor:
     executor.map([{"seconds": np.asarray(60.0)}])
 """
@@ -314,7 +314,7 @@ def test_workers_busy_or_idle_end_when_their_parent_is_killed(tmp_path: Path) ->
 
 
 def test_importing_executors_loads_no_jax() -> None:
-    code = "import sys, epg.parts.executors.worker, epg.parts.metrics; sys.exit('jax' in sys.modules)"
+    code = "import sys, epg.executors.worker, epg.storage.metrics; sys.exit('jax' in sys.modules)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     assert subprocess.run([sys.executable, "-c", code], env=environment).returncode == 0
 

@@ -13,12 +13,12 @@ import scipy.stats
 from outside import Outside, Slowly, outside
 from samples import TASKS, tasks_of, uniform
 
-from epg.parts.families import REGISTRY, cart_pole, load_family, pendulum
-from epg.parts.families.base import JaxFamily
-from epg.parts.families.check import HOST_QUESTIONS, QUESTIONS, check_family, failures, questions_of
-from epg.parts.families.point import GOAL_DISTANCE, POINT_GOAL, POINT_REACH
-from epg.parts.families.probes import ACTION, BOTH, CHOICE, DISCOUNT, OBSERVATION, PROBES, TARGET, VALUE
-from epg.words.errors import BadInput
+from epg.families import REGISTRY, cart_pole, load_family, pendulum
+from epg.families.base import JaxFamily
+from epg.families.check import HOST_QUESTIONS, QUESTIONS, check_family, failures, questions_of
+from epg.families.native.point import GOAL_DISTANCE, POINT_GOAL, POINT_REACH
+from epg.families.native.probes import ACTION, BOTH, CHOICE, DISCOUNT, OBSERVATION, PROBES, TARGET, VALUE
+from epg.core.errors import BadInput
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 
@@ -471,7 +471,7 @@ def test_same_reset_key_starts_alike_and_only_the_task_varies(name):
 
 
 def test_load_family_by_place():
-    assert load_family("epg.parts.families.probes:CHOICE") is CHOICE
+    assert load_family("epg.families.native.probes:CHOICE") is CHOICE
 
 
 @pytest.mark.parametrize(
@@ -483,7 +483,7 @@ def test_load_family_by_place():
         (":POINT_GOAL", "unknown family"),
         (".point:POINT_GOAL", "unknown family"),
         ("no_such_module:family", "no module named 'no_such_module'"),
-        ("epg.parts.families.point:POINT_GAOL", "has no 'POINT_GAOL'"),
+        ("epg.families.native.point:POINT_GAOL", "has no 'POINT_GAOL'"),
     ],
 )
 def test_load_family_refuses_in_a_sentence(name, sentence):

@@ -9,10 +9,10 @@ import mujoco
 import numpy as np
 import pytest
 
-from epg.parts.families import fetch, load_family
-from epg.parts.families.fetch import CENTRE, FETCH_REACH, START, Target
-from epg.parts.physics import build_models
-from epg.words.errors import BadInput
+from epg.families import fetch, load_family
+from epg.families.mujoco.fetch import CENTRE, FETCH_REACH, START, Target
+from epg.simulators.mujoco import build_models
+from epg.core.errors import BadInput
 
 STOCK = FETCH_REACH.stock_task
 view, steer = jax.jit(FETCH_REACH.view), jax.jit(FETCH_REACH.steer)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from epg.parts.files import encode_tensors, plain, write_atomic, write_json
+from epg.storage.files import encode_tensors, plain, write_atomic, write_json
 from epg.people import figures, saved
-from epg.words.errors import BadInput
+from epg.core.errors import BadInput
 
 NAN = np.nan
 ROW = {
@@ -323,7 +323,7 @@ def test_a_line_torn_by_a_kill_is_left_out(tmp_path):
 
 
 def test_figures_and_report_are_drawn_without_jax():
-    code = "import sys; sys.modules['jax'] = None; import epg.people.report; print('jaxlib' in sys.modules)"
+    code = "import sys; sys.modules['jax'] = None; import epg.viz.report; print('jaxlib' in sys.modules)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert (done.returncode, done.stdout.strip()) == (0, "False"), done.stderr

@@ -11,29 +11,29 @@ import pytest
 from outside import outside
 from samples import CONTINUOUS, small_loss, small_settings, some_rollout
 
-from epg.lifetime.host import HostDriver
-from epg.lifetime.learner import Learned
-from epg.lifetime.scan import try_out
+from epg.lifetime.host_driver import HostDriver
+from epg.learners import Learned
+from epg.lifetime.scan_driver import try_out
 from epg.methods import evolution, first
-from epg.methods.evaluation import fitting
-from epg.methods.evolution import evolve_run
-from epg.methods.first import learn_switches, measure_usual, regress, signs_at
-from epg.methods.runs import create_run, extend, open_run
-from epg.methods.search import Search, Tried, ascent, turned
-from epg.methods.shards import build_trials, make_plan
-from epg.parts.families import load_family
-from epg.parts.loss import SIDES, aim, head_rows, head_values, init_loss, row_columns
-from epg.parts.metrics import read_metrics
-from epg.parts.normaliser import Moments, add, init_moments, init_normaliser, known_moments, normalise, pool
-from epg.parts.policy import distribution, linear_policy
-from epg.parts.store import load_loss
-from epg.parts.window import learn_statistics
-from epg.people.cli import main
-from epg.people.saved import read_search
-from epg.words.errors import BadInput
-from epg.words.keys import Split, Stream, lifetime_key, stream_key
-from epg.words.runtime import COMPILER
-from epg.words.settings import EvolutionSettings, PolicySettings, SearchSettings, Settings, to_dict
+from epg.evaluation.protocol import fitting
+from epg.evolution.loop import evolve_run
+from epg.warm_starts.from_policy import learn_switches, measure_usual, regress, signs_at
+from epg.evolution.runs import create_run, extend, open_run
+from epg.baselines.fixed_policy import Search, Tried, ascent, turned
+from epg.evolution.worker import build_trials, make_plan
+from epg.families import load_family
+from epg.loss.network import SIDES, aim, head_rows, head_values, init_loss, row_columns
+from epg.storage.metrics import read_metrics
+from epg.lifetime.normalizer import Moments, add, init_moments, init_normaliser, known_moments, normalise, pool
+from epg.policies.mlp import distribution, linear_policy
+from epg.storage.run import load_loss
+from epg.lifetime.window import learn_statistics
+from epg.cli import main
+from epg.viz.run_reader import read_search
+from epg.core.errors import BadInput
+from epg.core.rng import Split, Stream, lifetime_key, stream_key
+from epg.core.runtime import COMPILER
+from epg.settings import EvolutionSettings, PolicySettings, SearchSettings, Settings, to_dict
 
 SEARCH = SearchSettings(epochs=3, noise_vectors=6, starts=2)
 SETTINGS = replace(

@@ -16,14 +16,14 @@ import pytest
 from mutations import Files, mutate
 
 import epg
-from epg.methods.evaluation import fitting
-from epg.methods.evolution import Evolution, evolve_run
-from epg.methods.runs import create_run, open_run
-from epg.parts.files import encode_tensors
-from epg.parts.store import Run, load_loss, save_loss
-from epg.people.presets import preset
-from epg.words.errors import BadInput
-from epg.words.settings import Settings, require, to_dict
+from epg.evaluation.protocol import fitting
+from epg.evolution.loop import Evolution, evolve_run
+from epg.evolution.runs import create_run, open_run
+from epg.storage.files import encode_tensors
+from epg.storage.run import Run, load_loss, save_loss
+from epg.recipes import preset
+from epg.core.errors import BadInput
+from epg.settings import Settings, require, to_dict
 
 MUTANTS = 5_000  # of losses, and as many of checkpoints
 ALLOWANCE = 2**20  # beside twice the file: what Python and small JSON take; files.JSON_ALLOWANCE is part of it
@@ -135,7 +135,7 @@ def test_mutated_configs_open_or_are_refused(evolved: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize("what", ["whole", "claims more", "cut", "not finite"])
 def test_a_large_loss_takes_no_more_than_twice_its_size(what: str, tmp_path: Path) -> None:
     phi = np.zeros(2_000_000, np.float32)
-    manifest = load_loss(Path(__file__).parents[1] / "src/epg/losses/point-goal").manifest
+    manifest = load_loss(Path(__file__).parents[1] / "src/epg/zoo/losses_dir/point-goal").manifest
     save_loss(tmp_path, phi, manifest)
     path, tally = tmp_path / "loss.safetensors", Tally()
     if what == "claims more":
@@ -178,7 +178,7 @@ def test_a_file_of_a_newer_release_says_which(evolved: Path, tmp_path: Path) -> 
 def test_a_module_that_a_manifest_names_is_not_imported_unasked(
     verb: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shipped = load_loss(Path(__file__).parents[1] / "src/epg/losses/point-goal")
+    shipped = load_loss(Path(__file__).parents[1] / "src/epg/zoo/losses_dir/point-goal")
     save_loss(tmp_path / "loss", shipped.phi, {**shipped.manifest, "family": "named_by_a_manifest:family"})
     (tmp_path / "named_by_a_manifest.py").write_text("raise SystemExit('it was imported')")
     monkeypatch.syspath_prepend(tmp_path)

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from epg.parts.families import REGISTRY, load_family
-from epg.parts.families.base import HostFamily, Step, unstack
-from epg.parts.families.direction import Direction
-from epg.parts.families.trial import Trial
-from epg.people.gym import EPISODES, environment_id
-from epg.words.errors import BadInput
-from epg.words.runtime import COMPILER
+from epg.families import REGISTRY, load_family
+from epg.families.base import HostFamily, Step, unstack
+from epg.families.mujoco.direction import Direction
+from epg.families.check_rollouts import Trial
+from epg.envs.env import EPISODES, environment_id
+from epg.core.errors import BadInput
+from epg.core.runtime import COMPILER
 
 UNBOUNDED = "ignore:.*A Box observation space (min|max)imum value is -?infinity"  # as those of Gymnasium's own MuJoCo
 
@@ -230,7 +230,7 @@ def test_vectors_of_them_run() -> None:
 
 
 def test_a_picture_shows_the_state() -> None:
-    from epg.parts.camera import find_backend
+    from epg.viz.camera import find_backend
 
     try:
         find_backend()
@@ -252,7 +252,7 @@ def test_a_picture_shows_the_state() -> None:
         "import gymnasium, epg",
         "import epg, importlib.util; importlib.util.find_spec('gymnasium'); import gymnasium.spaces, gymnasium",
         "import gymnasium; gymnasium.make('epg:epg/PointGoal-v0')",
-        "import epg.people.gym, gymnasium",
+        "import epg.envs.env, gymnasium",
     ],
 )
 def test_importing_registers_them_whoever_comes_first(program: str) -> None:

@@ -11,8 +11,8 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 
 import epg
-from epg.parts.families.base import Reading, Step
-from epg.parts.families.gym_family import HALF, GymFamily, Seed, gym_family
+from epg.families.base import Reading, Step
+from epg.families.gym_factory import HALF, GymFamily, Seed, gym_family
 
 TALL = Box(np.array([-2.0, 0.0, -np.inf, 1.0], np.float32), np.array([2.0, 10.0, np.inf, np.inf], np.float32))
 

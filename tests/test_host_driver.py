@@ -11,18 +11,18 @@ import pytest
 from outside import Outside, Slowly, outside
 from samples import small_settings
 
-from epg.lifetime.host import HostDriver, Stage
-from epg.lifetime.learner import Control, Learned, hand_made
-from epg.lifetime.scan import run_lifetime
-from epg.methods import shards
-from epg.methods.evolution import Evolution
-from epg.methods.shards import build, make_plan
-from epg.parts.families import load_family
-from epg.parts.families.base import unstack
-from epg.parts.families.hopper import RANDOM_HOPPER
-from epg.words.keys import Split, Stream, lifetime_key, stream_key
-from epg.words.runtime import COMPILER
-from epg.words.settings import (
+from epg.lifetime.host_driver import HostDriver, Stage
+from epg.learners import Control, Learned, hand_made
+from epg.lifetime.scan_driver import run_lifetime
+from epg.evolution import worker as shards
+from epg.evolution.loop import Evolution
+from epg.evolution.worker import build, make_plan
+from epg.families import load_family
+from epg.families.base import unstack
+from epg.families.mujoco.hopper import RANDOM_HOPPER
+from epg.core.rng import Split, Stream, lifetime_key, stream_key
+from epg.core.runtime import COMPILER
+from epg.settings import (
     EvolutionSettings,
     to_dict,
 )
@@ -62,7 +62,7 @@ def test_groups_of_lifetimes_are_one_batch(monkeypatch, together):
     keys, tasks = lifetimes(family, 6)
 
     def trained(size):
-        monkeypatch.setattr("epg.lifetime.host.TOGETHER", size)
+        monkeypatch.setattr("epg.lifetime.host_driver.TOGETHER", size)
         driver = HostDriver(make_plan(SETTINGS, learned, family), outside(family))
         return driver.run(keys, tasks, Control(phi, jnp.zeros(())))
 

@@ -12,14 +12,14 @@ import pytest
 SRC = Path(__file__).parents[1] / "src"
 LAYERS = ("words", "parts", "lifetime", "methods", "people")  # lowest first
 DOORS = {  # library: the only files (or folders, with a final slash) that may import it
-    "evosax": ("epg/parts/strategy.py",),
-    "gymnasium": ("epg/parts/families/gym_family.py", "epg/people/gym.py"),
-    "matplotlib": ("epg/people/figures.py",),
-    "mujoco": ("epg/parts/physics.py", "epg/parts/camera.py"),
-    "PIL": ("epg/people/film.py",),
-    "imageio": ("epg/people/film.py",),
-    "ray": ("epg/parts/executors/ray.py",),
-    "tensorboardX": ("epg/parts/metrics.py",),
+    "evosax": ("epg/evolution/strategy.py",),
+    "gymnasium": ("epg/families/gym_factory.py", "epg/envs/env.py"),
+    "matplotlib": ("epg/viz/curves.py",),
+    "mujoco": ("epg/simulators/mujoco.py", "epg/viz/camera.py"),
+    "PIL": ("epg/viz/film.py",),
+    "imageio": ("epg/viz/film.py",),
+    "ray": ("epg/executors/ray.py",),
+    "tensorboardX": ("epg/storage/metrics.py",),
     "tyro": ("epg/people/cli.py", "epg/people/cli/"),
 }
 
@@ -78,27 +78,27 @@ def test_module_respects_layers_and_doors(path):
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("epg/words/keys.py", "import epg.parts.policy"),
-        ("epg/words/keys.py", "from epg import parts"),
-        ("epg/parts/policy.py", "from epg.lifetime.learner import Learner"),
-        ("epg/parts/policy.py", "from ..people import figures"),
-        ("epg/parts/families/__init__.py", "from ...methods.evolution import evolve"),
-        ("epg/lifetime/scan.py", "def f():\n    if True:\n        from epg.methods import evolution"),
-        ("epg/lifetime/scan.py", "try:\n    import epg.people.cli\nexcept ImportError:\n    pass"),
-        ("epg/methods/evolution.py", "import importlib\nimportlib.import_module('epg.people.cli')"),
-        ("epg/methods/evolution.py", "import epg"),
-        ("epg/methods/evolution.py", "from epg import evolve"),
-        ("epg/parts/policy.py", "from epg.helpers import anything"),
+        ("epg/core/rng.py", "import epg.policies.mlp"),
+        ("epg/core/rng.py", "from epg import parts"),
+        ("epg/policies/mlp.py", "from epg.learners import Learner"),
+        ("epg/policies/mlp.py", "from ..people import figures"),
+        ("epg/families/__init__.py", "from ...methods.evolution import evolve"),
+        ("epg/lifetime/scan_driver.py", "def f():\n    if True:\n        from epg.evolution import loop as evolution"),
+        ("epg/lifetime/scan_driver.py", "try:\n    import epg.cli\nexcept ImportError:\n    pass"),
+        ("epg/evolution/loop.py", "import importlib\nimportlib.import_module('epg.cli')"),
+        ("epg/evolution/loop.py", "import epg"),
+        ("epg/evolution/loop.py", "from epg import evolve"),
+        ("epg/policies/mlp.py", "from epg.helpers import anything"),
         ("epg/helpers/anything.py", ""),
-        ("epg/people/report.py", "import matplotlib.pyplot as plt"),
-        ("epg/people/report.py", "def f():\n    from matplotlib import pyplot"),
-        ("epg/people/figures.py", "import mujoco"),
-        ("epg/parts/executors/local.py", "import ray"),
-        ("epg/parts/physics.py", "import gymnasium"),
-        ("epg/people/late.py", "from gymnasium import register"),
+        ("epg/viz/report.py", "import matplotlib.pyplot as plt"),
+        ("epg/viz/report.py", "def f():\n    from matplotlib import pyplot"),
+        ("epg/viz/curves.py", "import mujoco"),
+        ("epg/executors/local.py", "import ray"),
+        ("epg/simulators/mujoco.py", "import gymnasium"),
+        ("epg/envs/register.py", "from gymnasium import register"),
         ("epg/people/climate.py", "import tyro"),
-        ("epg/parts/store.py", "from tensorboardX import SummaryWriter"),
-        ("epg/methods/evolution.py", "__import__('evosax')"),
+        ("epg/storage/run.py", "from tensorboardX import SummaryWriter"),
+        ("epg/evolution/loop.py", "__import__('evosax')"),
         ("epg/__init__.py", "import mujoco"),
     ],
 )
@@ -109,20 +109,20 @@ def test_checker_refuses(path, source):
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("epg/words/keys.py", "import jax\nfrom epg.words.errors import EpgError"),
+        ("epg/core/rng.py", "import jax\nfrom epg.core.errors import EpgError"),
         (
-            "epg/parts/executors/__init__.py",
+            "epg/executors/__init__.py",
             "from . import ray\nfrom ..policy import act",
         ),
-        ("epg/parts/executors/ray.py", "import ray"),
-        ("epg/people/gym.py", "import gymnasium\nfrom gymnasium.spaces import Box"),
+        ("epg/executors/ray.py", "import ray"),
+        ("epg/envs/env.py", "import gymnasium\nfrom gymnasium.spaces import Box"),
         (
             "epg/people/cli.py",
             "import tyro\nfrom epg import __version__, methods",
         ),
-        ("epg/people/cli/__init__.py", "import tyro"),
-        ("epg/people/report.py", "import matplotlib_inline, rayon"),  # names that only begin alike
-        ("epg/__init__.py", "from epg.people import cli\nfrom epg.methods.evolution import evolve"),
+        ("epg/cli/__init__.py", "import tyro"),
+        ("epg/viz/report.py", "import matplotlib_inline, rayon"),  # names that only begin alike
+        ("epg/__init__.py", "from epg import cli\nfrom epg.evolution.loop import evolve"),
     ],
 )
 def test_checker_allows(path, source):

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 from samples import SPACES, small_loss, some_experience
 
-from epg.lifetime.learner import HAND_MADE, Control, Guided, Learned, Ppo, evolved, hand_made
+from epg.learners import HAND_MADE, Control, Guided, Learned, Ppo, evolved, hand_made
 from epg.lifetime.update import Plan, minibatches, start, update
-from epg.methods.shards import batch_of_lifetimes, make_plan
-from epg.parts.families import load_family
-from epg.parts.families.probes import ACTION, BOTH, CHOICE, DISCOUNT, OBSERVATION, VALUE
-from epg.parts.normaliser import normalise, root_mean_square
-from epg.parts.policy import distribution, draw_noise, init_policy
-from epg.words.errors import BadInput
-from epg.words.keys import Split
-from epg.words.records import Rollout, Trained
-from epg.words.settings import (
+from epg.evolution.worker import batch_of_lifetimes, make_plan
+from epg.families import load_family
+from epg.families.native.probes import ACTION, BOTH, CHOICE, DISCOUNT, OBSERVATION, VALUE
+from epg.lifetime.normalizer import normalise, root_mean_square
+from epg.policies.mlp import distribution, draw_noise, init_policy
+from epg.core.errors import BadInput
+from epg.core.rng import Split
+from epg.core.types import Rollout, Trained
+from epg.settings import (
     GuidanceSettings,
     LifetimeSettings,
     PolicyGradientSettings,
@@ -152,7 +152,7 @@ def test_mix_is_the_weighted_sum_of_equation_10(gradients, mode, alpha, weights)
 
 DISCOUNT_FACTOR = 0.5
 PROBE = Settings(
-    family="epg.parts.families.probes:VALUE",
+    family="epg.families.native.probes:VALUE",
     policy=PolicySettings(hidden=(16,), log_std=-0.5),
     lifetime=LifetimeSettings(steps_per_update=32, updates=300, minibatch=32, learning_rate=1e-2, scoring_episodes=1),
     ppo=PolicyGradientSettings(discount=DISCOUNT_FACTOR, value_hidden=(16,)),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import epg
-from epg.people.presets import preset
+from epg.recipes import preset
 
 pytestmark = pytest.mark.slow
 

@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 from samples import CONTINUOUS, small_settings, some_rollout
 
-from epg.lifetime.learner import Control, Learned, hand_made
-from epg.lifetime.scan import run_lifetime
+from epg.learners import Control, Learned, hand_made
+from epg.lifetime.scan_driver import run_lifetime
 from epg.lifetime.update import Plan, minibatches, start, update
-from epg.methods.evolution import Evolution
-from epg.methods.shards import batch_of_lifetimes, build, fitness_of, make_plan
-from epg.parts.families import load_family
-from epg.parts.families.point import POINT_GOAL
-from epg.parts.policy import distribution, draw_noise
-from epg.parts.window import push, view
-from epg.words.keys import Split, Stream, lifetime_key, run_key, stream_key
-from epg.words.records import Outcome, Rollout
-from epg.words.settings import (
+from epg.evolution.loop import Evolution
+from epg.evolution.worker import batch_of_lifetimes, build, fitness_of, make_plan
+from epg.families import load_family
+from epg.families.native.point import POINT_GOAL
+from epg.policies.mlp import distribution, draw_noise
+from epg.lifetime.window import push, view
+from epg.core.rng import Split, Stream, lifetime_key, run_key, stream_key
+from epg.core.types import Outcome, Rollout
+from epg.settings import (
     EvolutionSettings,
     GuidanceSettings,
     LifetimeSettings,

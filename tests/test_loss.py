@@ -11,10 +11,10 @@ import scipy.stats
 from samples import CONTINUOUS, DISCRETE, SPACES, small_loss, some_experience, some_rollout
 from test_policy import NUMPY_ACTIVATIONS
 
-from epg.lifetime.learner import Control, Learned
+from epg.learners import Control, Learned
 from epg.lifetime.update import Plan, minibatches, start, update
 from epg.parts import loss as shipped
-from epg.parts.loss import (
+from epg.loss.network import (
     aim,
     build_constants,
     build_rows,
@@ -28,10 +28,10 @@ from epg.parts.loss import (
     row_columns,
     set_switches,
 )
-from epg.parts.policy import Gaussian, init_policy
-from epg.words.errors import BadInput
-from epg.words.records import Trained
-from epg.words.settings import LifetimeSettings, LossSettings, PolicySettings, Spaces
+from epg.policies.mlp import Gaussian, init_policy
+from epg.core.errors import BadInput
+from epg.core.types import Trained
+from epg.settings import LifetimeSettings, LossSettings, PolicySettings, Spaces
 
 N, M = 24, 8
 POLICY = PolicySettings(hidden=(5,), activation="tanh", log_std=-0.5)

@@ -9,12 +9,12 @@ import pytest
 import scipy.stats
 from samples import TASKS, tasks_of, uniform
 
-from epg.methods.search import turned
-from epg.parts.families import REGISTRY, ant, load_family
-from epg.parts.families.base import Step, unstack
-from epg.parts.families.mujoco_family import MujocoFamily
-from epg.parts.physics import model_path
-from epg.words.settings import LossSettings, PolicySettings, SearchSettings, Settings
+from epg.baselines.fixed_policy import turned
+from epg.families import REGISTRY, ant, load_family
+from epg.families.base import Step, unstack
+from epg.families.mujoco.base import MujocoFamily
+from epg.simulators.mujoco import model_path
+from epg.settings import LossSettings, PolicySettings, SearchSettings, Settings
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from epg.parts.normaliser import (
+from epg.lifetime.normalizer import (
     DEVIATION_FLOOR,
     Moments,
     add,

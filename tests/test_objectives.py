@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from epg.parts.objectives import advantages, ppo_loss, reinforce_loss, returns_to_go, standardise
-from epg.parts.policy import Categorical, Gaussian
-from epg.words.settings import PolicyGradientSettings
+from epg.learners.objectives import advantages, ppo_loss, reinforce_loss, returns_to_go, standardise
+from epg.policies.mlp import Categorical, Gaussian
+from epg.settings import PolicyGradientSettings
 
 T = 40
 SETTINGS = PolicyGradientSettings(discount=0.97, trace=0.9)

@@ -8,14 +8,14 @@ import mujoco
 import numpy as np
 import pytest
 
-from epg.parts.families import load_family
-from epg.parts.families.hopper import DIRECTIONAL_HOPPER, RANDOM_HOPPER
-from epg.parts.families.mujoco_family import Clock, MujocoFamily
-from epg.parts.families.reacher import RANDOM_REACHER, Links, fingertip
-from epg.parts.families.walker import RANDOM_WALKER
-from epg.parts.physics import build_models, compile_spec, load_spec, model_path
-from epg.words.errors import BadInput
-from epg.words.settings import Spaces
+from epg.families import load_family
+from epg.families.mujoco.hopper import DIRECTIONAL_HOPPER, RANDOM_HOPPER
+from epg.families.mujoco.base import Clock, MujocoFamily
+from epg.families.mujoco.reacher import RANDOM_REACHER, Links, fingertip
+from epg.families.mujoco.walker import RANDOM_WALKER
+from epg.simulators.mujoco import build_models, compile_spec, load_spec, model_path
+from epg.core.errors import BadInput
+from epg.settings import Spaces
 
 PARTS = {"random-hopper": 4, "random-walker": 7}
 

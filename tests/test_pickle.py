@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from epg.methods.evolution import evolve_run
-from epg.methods.runs import create_run
-from epg.people.presets import preset
+from epg.evolution.loop import evolve_run
+from epg.evolution.runs import create_run
+from epg.recipes import preset
 
 SRC = Path(__file__).parents[1] / "src"
 
@@ -70,19 +70,19 @@ from pathlib import Path
 
 run, mark = Path(sys.argv[1]), Path(sys.argv[2])
 
-from epg.words.runtime import use_single_thread
+from epg.core.runtime import use_single_thread
 use_single_thread()
 import pickle, _pickle, marshal
 import numpy as np
-from epg.methods.evaluation import fitting
-from epg.methods.evolution import Evolution
-from epg.methods.runs import open_run
-from epg.parts.executors import wire
-from epg.parts.files import read_json, read_tensors
-from epg.parts.metrics import read_metrics
-from epg.people.losses import list_losses, load_loss
-from epg.people.saved import read_epochs
-from epg.words.errors import BadInput
+from epg.evaluation.protocol import fitting
+from epg.evolution.loop import Evolution
+from epg.evolution.runs import open_run
+from epg.executors import wire
+from epg.storage.files import read_json, read_tensors
+from epg.storage.metrics import read_metrics
+from epg.zoo import list_losses, load_loss
+from epg.viz.run_reader import read_epochs
+from epg.core.errors import BadInput
 
 class Bomb:
     def __reduce__(self):

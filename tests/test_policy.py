@@ -8,7 +8,7 @@ import scipy.integrate
 import scipy.special
 import scipy.stats
 
-from epg.parts.policy import (
+from epg.policies.mlp import (
     FEW,
     Categorical,
     Gaussian,
@@ -19,7 +19,7 @@ from epg.parts.policy import (
     init_policy,
     multiply,
 )
-from epg.words.settings import PolicySettings, Spaces
+from epg.settings import PolicySettings, Spaces
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 

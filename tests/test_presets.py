@@ -2,8 +2,8 @@
 
 import pytest
 
-from epg.parts.families import REGISTRY, load_family
-from epg.people.presets import PRESETS, TABLE_1, opponent, preset
+from epg.families import REGISTRY, load_family
+from epg.recipes import PRESETS, TABLE_1, opponent, preset
 
 # Table 1: W, V, M, updates.
 PAPER = {

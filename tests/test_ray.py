@@ -23,14 +23,14 @@ import pytest
 from test_executors import alive, numbers, wait_until
 from workloads import Stillborn
 
-from epg.methods.evolution import Evolved, evolve_run
-from epg.methods.runs import create_run
-from epg.parts.executors import Cluster, ExecutorFailed, check_executor, make_executor
-from epg.parts.executors import ray as ray_executor
-from epg.parts.executors.ray import RayExecutor, check_address
-from epg.people.presets import preset
-from epg.words.errors import BadInput
-from epg.words.settings import Settings
+from epg.evolution.loop import Evolved, evolve_run
+from epg.evolution.runs import create_run
+from epg.executors import Cluster, ExecutorFailed, check_executor, make_executor
+from epg.executors import ray as ray_executor
+from epg.executors.ray import RayExecutor, check_address
+from epg.recipes import preset
+from epg.core.errors import BadInput
+from epg.settings import Settings
 
 FAMILY = "point-goal"
 
@@ -313,7 +313,7 @@ def test_nothing_of_a_runs_own_ray_is_left_running(blow: signal.Signals, tmp_pat
 
 
 def test_without_ray_installed_one_sentence_says_what_to_install(tmp_path: Path) -> None:
-    code = "import sys; sys.modules['ray'] = None\nfrom epg.people.cli import main; main(sys.argv[1:])"
+    code = "import sys; sys.modules['ray'] = None\nfrom epg.cli import main; main(sys.argv[1:])"
     arguments = epg("--executor", "ray", "--run", tmp_path / "run")[3:]
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (
@@ -368,12 +368,12 @@ def _alone(tmp_path: Path, address: str) -> str:
     unshare = ["unshare", "--pid", "--fork", "--mount-proc"]
     if not shutil.which("unshare") or subprocess.run([*unshare, "true"], capture_output=True).returncode != 0:
         pytest.skip("needs the right to make namespaces")
-    code = "import sys; from epg.parts.executors.ray import check_address; check_address(sys.argv[1])"
+    code = "import sys; from epg.executors.ray import check_address; check_address(sys.argv[1])"
     environment = {**os.environ, "RAY_TMPDIR": str(tmp_path)}
     done = subprocess.run(
         [*unshare, sys.executable, "-c", code, address], capture_output=True, text=True, timeout=120, env=environment
     )
-    return done.stderr.splitlines()[-1].removeprefix("epg.words.errors.BadInput: ")
+    return done.stderr.splitlines()[-1].removeprefix("epg.core.errors.BadInput: ")
 
 
 @pytest.mark.slow

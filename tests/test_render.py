@@ -13,19 +13,19 @@ import pytest
 from PIL import Image
 
 import epg
-from epg.lifetime.between import actor_of
+from epg.lifetime.env_step import actor_of
 from epg.methods import filming, pictures
-from epg.methods.evaluation import with_length
-from epg.methods.shards import batch_of_lifetimes, make_plan
-from epg.parts import camera
-from epg.parts.families import REGISTRY, load_family
-from epg.parts.families.mujoco_family import MujocoFamily
-from epg.parts.files import encode_tensors, write_atomic, write_json
+from epg.evaluation.protocol import with_length
+from epg.evolution.worker import batch_of_lifetimes, make_plan
+from epg.viz import camera
+from epg.families import REGISTRY, load_family
+from epg.families.mujoco.base import MujocoFamily
+from epg.storage.files import encode_tensors, write_atomic, write_json
 from epg.people import figures, film
-from epg.people.cli import main
-from epg.people.presets import opponent, preset
-from epg.words.errors import BadInput
-from epg.words.keys import Split, Stream, lifetime_key, stream_key
+from epg.cli import main
+from epg.recipes import opponent, preset
+from epg.core.errors import BadInput
+from epg.core.rng import Split, Stream, lifetime_key, stream_key
 
 ROOT = Path(__file__).parents[1]
 FAMILY = "random-reacher"  # the quickest to compile and to draw

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from epg.parts.files import encode_tensors, write_atomic, write_json
-from epg.people.report import _duration, _number, write_report
-from epg.words.errors import BadInput
-from epg.words.settings import Settings, to_dict
+from epg.storage.files import encode_tensors, write_atomic, write_json
+from epg.viz.report import _duration, _number, write_report
+from epg.core.errors import BadInput
+from epg.settings import Settings, to_dict
 
 ABOVE, ACROSS, BELOW = (3.25, 1.5, 5.75), (0.5, -1.25, 2.25), (-3.0, -5.0, -1.0)
 

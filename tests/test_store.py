@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import epg
-from epg.parts import store
-from epg.parts.files import encode_tensors
-from epg.parts.store import Run, load_loss, save_loss
-from epg.words.errors import BadInput
+from epg.storage import run as store
+from epg.storage.files import encode_tensors
+from epg.storage.run import Run, load_loss, save_loss
+from epg.core.errors import BadInput
 
 PHI = np.linspace(-1, 1, 257, dtype=np.float32)
 MANIFEST = {
@@ -119,7 +119,7 @@ def test_what_is_no_run_is_not_opened(tmp_path: Path) -> None:
 
 LOCKING = """
 import sys
-from epg.parts.store import Run
+from epg.storage.run import Run
 with Run.open(sys.argv[1]).lock():
     print("locked", flush=True)
     input()
@@ -237,7 +237,7 @@ def test_other_files_among_the_checkpoints_are_left_alone(run: Run) -> None:
 
 SAVING = """
 import sys, numpy as np
-from epg.parts.store import Run
+from epg.storage.run import Run
 run = Run.open(sys.argv[1])
 for epoch in range(1, 10**6):
     run.save_checkpoint(epoch, {"x": np.full(20000, epoch, np.float32)}, {"epoch": epoch})

@@ -9,9 +9,9 @@ import optax
 import pytest
 import scipy.stats
 
-from epg.parts.strategy import Strategy, centred_ranks, noise_scale, pair_ranks, shape_fitness, signal, step_size
-from epg.words.errors import BadInput
-from epg.words.settings import EvolutionSettings, GuidanceSettings
+from epg.evolution.strategy import Strategy, centred_ranks, noise_scale, pair_ranks, shape_fitness, signal, step_size
+from epg.core.errors import BadInput
+from epg.settings import EvolutionSettings, GuidanceSettings
 
 D, V = 7, 8
 BASE = EvolutionSettings(noise_vectors=V, lifetimes=2 * V, shard=V, sigma=0.1, step_size=0.02, step_size_end=0.02)

@@ -8,8 +8,8 @@ from samples import jitted_learn as learn_statistics
 from samples import jitted_push as push
 from samples import jitted_view as view
 
-from epg.parts.normaliser import init_normaliser
-from epg.parts.window import action_trace, empty_window
+from epg.lifetime.normalizer import init_normaliser
+from epg.lifetime.window import action_trace, empty_window
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from epg.words.errors import BadInput
+from epg.core.errors import BadInput
 
 Arrays = dict[str, np.ndarray]
 

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from epg.words.runtime import use_single_thread
+from epg.core.runtime import use_single_thread
 
 use_single_thread()
 ROOT = Path(__file__).parents[1]
@@ -20,11 +20,11 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
-from epg.lifetime.learner import evolved  # noqa: E402
-from epg.methods.shards import batch_of_lifetimes, find_family, make_plan  # noqa: E402
-from epg.people.trials import initial_losses  # noqa: E402
-from epg.words.keys import Split  # noqa: E402
-from epg.words.settings import LifetimeSettings, Settings  # noqa: E402
+from epg.learners import evolved  # noqa: E402
+from epg.evolution.worker import batch_of_lifetimes, find_family, make_plan  # noqa: E402
+from epg.bench.timed_lifetimes import initial_losses  # noqa: E402
+from epg.core.rng import Split  # noqa: E402
+from epg.settings import LifetimeSettings, Settings  # noqa: E402
 
 FAMILIES = ("my_family:WINDY_CART", "my_mujoco_family:SWINGER", "my_gym_family:PLANETS")
 LIFETIMES = 32

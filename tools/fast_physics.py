@@ -12,7 +12,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from epg.words.runtime import use_single_thread
+from epg.core.runtime import use_single_thread
 
 use_single_thread()
 
@@ -20,14 +20,14 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
-from epg.lifetime.host import HostDriver, Stage  # noqa: E402
-from epg.lifetime.learner import Control, hand_made  # noqa: E402
-from epg.methods.shards import draw_lifetimes, find_family, make_plan  # noqa: E402
-from epg.parts.families.base import unstack  # noqa: E402
-from epg.parts.families.mujoco_family import MujocoFamily  # noqa: E402
-from epg.parts.statistics import bootstrap  # noqa: E402
-from epg.people import presets  # noqa: E402
-from epg.words.keys import Split  # noqa: E402
+from epg.lifetime.host_driver import HostDriver, Stage  # noqa: E402
+from epg.learners import Control, hand_made  # noqa: E402
+from epg.evolution.worker import draw_lifetimes, find_family, make_plan  # noqa: E402
+from epg.families.base import unstack  # noqa: E402
+from epg.families.mujoco.base import MujocoFamily  # noqa: E402
+from epg.evaluation.statistics import bootstrap  # noqa: E402
+from epg import recipes as presets  # noqa: E402
+from epg.core.rng import Split  # noqa: E402
 
 FAMILIES = (
     "random-hopper",

@@ -17,17 +17,17 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from epg.words.runtime import use_single_thread
+from epg.core.runtime import use_single_thread
 
 use_single_thread()
 
 import numpy as np  # noqa: E402
 
-from epg.methods.evolution import Evolution  # noqa: E402
-from epg.parts.executors import Executor, available_cores, make_executor  # noqa: E402
-from epg.parts.statistics import bootstrap  # noqa: E402
-from epg.people.presets import preset  # noqa: E402
-from epg.words.settings import Settings, to_dict  # noqa: E402
+from epg.evolution.loop import Evolution  # noqa: E402
+from epg.executors import Executor, available_cores, make_executor  # noqa: E402
+from epg.evaluation.statistics import bootstrap  # noqa: E402
+from epg.recipes import preset  # noqa: E402
+from epg.settings import Settings, to_dict  # noqa: E402
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAPER_LIFETIMES, PAPER_STEPS = 256, 128 * 64
@@ -85,7 +85,7 @@ def measure(quick: bool) -> Measured:
             count, dimension = 20 if quick else 400, population.shape[1]
             overhead[name] = per_shard(executor, 1, dimension, count) | per_shard(executor, 32, dimension, count)
     epochs: dict[str, list[float]] = {"local": [], "ray": []}
-    work = ("epg.methods.shards:build", to_dict(settings), processes)
+    work = ("epg.evolution.worker:build", to_dict(settings), processes)
     with make_executor("local", *work) as local, make_executor("ray", *work) as ray:
         pair, results = {"local": local, "ray": ray}, []
         for turn in range(3 if quick else TURNS + 1):

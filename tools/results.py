@@ -18,7 +18,7 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-from epg.words.runtime import use_single_thread
+from epg.core.runtime import use_single_thread
 
 use_single_thread()
 
@@ -26,15 +26,15 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
-from epg.methods.evaluation import fitting, ranked_worst, record  # noqa: E402
-from epg.methods.shards import draw_lifetimes, find_family  # noqa: E402
-from epg.parts.artefact import LOSS_MANIFEST, LOSS_TENSORS  # noqa: E402
-from epg.parts.files import read_tensors, write_json  # noqa: E402
-from epg.parts.statistics import bootstrap, paired_difference  # noqa: E402
-from epg.people import api  # noqa: E402
-from epg.people.figures import fitness_over_epochs  # noqa: E402
-from epg.people.losses import HELD_OUT, SHIPPED, load_loss  # noqa: E402
-from epg.words.keys import Split  # noqa: E402
+from epg.evaluation.protocol import fitting, ranked_worst, record  # noqa: E402
+from epg.evolution.worker import draw_lifetimes, find_family  # noqa: E402
+from epg.storage.loss_artefact import LOSS_MANIFEST, LOSS_TENSORS  # noqa: E402
+from epg.storage.files import read_tensors, write_json  # noqa: E402
+from epg.evaluation.statistics import bootstrap, paired_difference  # noqa: E402
+from epg import api  # noqa: E402
+from epg.viz.curves import fitness_over_epochs  # noqa: E402
+from epg.zoo import HELD_OUT, SHIPPED, load_loss  # noqa: E402
+from epg.core.rng import Split  # noqa: E402
 
 LAB, NUMBERS, PAGE, IMAGES = Path("lab"), Path("docs/results.json"), Path("docs/results.md"), Path("docs/images")
 MARK = "<!-- what follows is written by tools/results.py -->"

@@ -13,7 +13,7 @@ import json
 from pathlib import Path
 
 import epg  # noqa: F401 (registers the environments)
-from epg.words.runtime import use_single_thread
+from epg.core.runtime import use_single_thread
 
 use_single_thread()
 
@@ -26,11 +26,11 @@ from stable_baselines3 import PPO  # noqa: E402
 from stable_baselines3.common.evaluation import evaluate_policy  # noqa: E402
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize  # noqa: E402
 
-from epg.methods.shards import draw_lifetimes, find_family  # noqa: E402
-from epg.parts.families.base import unstack  # noqa: E402
-from epg.people.gym import environment_id  # noqa: E402
-from epg.people.presets import preset, tuned_ppo  # noqa: E402
-from epg.words.keys import Split  # noqa: E402
+from epg.evolution.worker import draw_lifetimes, find_family  # noqa: E402
+from epg.families.base import unstack  # noqa: E402
+from epg.envs.env import environment_id  # noqa: E402
+from epg.recipes import preset, tuned_ppo  # noqa: E402
+from epg.core.rng import Split  # noqa: E402
 
 GRID = {"n_steps": (256, 512), "learning_rate": (3e-4, 1e-3)}
 

@@ -15,20 +15,20 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from epg.words.runtime import use_single_thread
+from epg.core.runtime import use_single_thread
 
 use_single_thread()
 
 import numpy as np  # noqa: E402
 
-from epg.lifetime.learner import hand_made  # noqa: E402
-from epg.methods.evaluation import ranked_worst, record  # noqa: E402
-from epg.methods.first import measure_usual  # noqa: E402
-from epg.parts.families import load_family  # noqa: E402
-from epg.parts.families.base import HostFamily  # noqa: E402
-from epg.people import presets  # noqa: E402
-from epg.words.keys import Split  # noqa: E402
-from epg.words.settings import Settings  # noqa: E402
+from epg.learners import hand_made  # noqa: E402
+from epg.evaluation.protocol import ranked_worst, record  # noqa: E402
+from epg.warm_starts.from_policy import measure_usual  # noqa: E402
+from epg.families import load_family  # noqa: E402
+from epg.families.base import HostFamily  # noqa: E402
+from epg import recipes as presets  # noqa: E402
+from epg.core.rng import Split  # noqa: E402
+from epg.settings import Settings  # noqa: E402
 
 Grid = dict[str, tuple]
 

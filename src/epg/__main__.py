@@ -1,5 +1,5 @@
 """Run the command line as `python -m epg`."""
 
-from epg.people.cli import main
+from epg.cli import main
 
 main()

@@ -1,1 +1,1 @@
-"""Layer 2, lifetime: learners, the update they share, and the drivers that run whole lifetimes (Algorithm 2)."""
+"""A lifetime (Algorithm 2): the update that all learners share, and the two drivers that run whole lifetimes."""

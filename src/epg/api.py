@@ -1,0 +1,371 @@
+"""The verbs, for Python and for the command line: evolve, learn, baseline, compare, check, report, render, bench, demo.
+
+JAX is imported by the verbs that need it, inside them: naming a verb costs nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from epg import __version__
+from epg.core.errors import require
+from epg.core.runtime import use_single_thread
+from epg.evaluation.verdict import verdicts
+from epg.executors import Cluster, ExecutorFailed, check_executor
+from epg.families.registry import REGISTRY, is_registered
+from epg.recipes import PresetName, ppo_settings, preset, recipe_of
+from epg.settings import Settings, from_dict, to_dict
+from epg.storage.files import encode_tensors, write_atomic, write_json
+from epg.storage.loss_artefact import LossArtefact
+from epg.storage.run import RUN_FORMAT, Checkpoint, Run, check_vacant
+from epg.zoo import LossEntry, list_losses, load_loss
+
+if TYPE_CHECKING:
+    from epg.evaluation.family_check import Check
+    from epg.evaluation.protocol import MethodResult
+    from epg.evolution.loop import EpochMetrics, EvolutionResult
+    from epg.families.base import Family
+
+__all__ = ["Cluster", "ExecutorFailed", "PresetName", "check_vacant", "verdicts"]
+
+RUNS = Path("runs")
+PAPER_STEPS = 8192
+"""PPO is also given this many steps in comparisons: the paper's shortest lifetime."""
+
+
+def new_run_path(purpose: str) -> Path:
+    """Return a new directory below runs/, named by time and purpose."""
+    return RUNS / f"{time.strftime('%Y%m%d-%H%M%S')}-{purpose.replace(':', '.')}"
+
+
+def families(name: str | None = None) -> list[Family]:
+    """Return all registered families, or the one of this name."""
+    from epg.families.registry import find_family
+
+    return [find_family(it) for it in ([name] if name else REGISTRY)]
+
+
+def losses(runs: str | Path = RUNS) -> Iterable[LossEntry]:
+    """List the losses of the zoo and of the runs below a directory."""
+    return list_losses(Path(runs))
+
+
+def prepare(
+    settings: Settings | None,
+    run: str | Path | None = None,
+    resume: bool = False,
+    executor: str = "local",
+    processes: int | None = None,
+    cluster: Cluster | None = None,
+    start: str | Path | None = None,
+) -> tuple[Run, Settings]:
+    """Check everything that can be wrong, then make the run directory, or open the one to resume."""
+    use_single_thread()
+    from epg.evolution import runs
+
+    check_executor(executor, processes, cluster)
+    if not resume:
+        require(settings is not None, "name a family, or give settings.")
+        assert settings is not None
+        path = Path(run or new_run_path(f"evolve-{settings.family}"))
+        return runs.create_run(settings, path, None if start is None else _path_of(start)), settings
+    require(start is None, "a run that is resumed has its start already: drop start.")
+    require(run is not None, "resume needs run: the directory of the run to continue.")
+    opened, begun = runs.open_run(Path(str(run)), settings.family if settings else None)
+    return runs.extend(opened, begun, settings) if settings else (opened, begun)
+
+
+def _path_of(start: str | Path) -> Path:
+    """Return the path of a warm start: a path, or the name of a loss in the zoo."""
+    from epg.zoo import ZOO, zoo_names
+
+    return ZOO / str(start) if str(start) in zoo_names() and not Path(start).exists() else Path(start)
+
+
+def continue_run(
+    run: Run,
+    settings: Settings,
+    executor: str = "local",
+    processes: int | None = None,
+    on_epoch: Callable[[EpochMetrics], None] | None = None,
+    cluster: Cluster | None = None,
+) -> EvolutionResult:
+    """Evolve in a prepared run to its last epoch."""
+    from epg.evolution.loop import evolve_run
+
+    return evolve_run(run, settings, executor, processes, on_epoch, cluster)
+
+
+def newest_checkpoint(run: Run) -> Checkpoint | None:
+    """Return the checkpoint that a run would continue from."""
+    return run.load_checkpoint()
+
+
+def evolve(
+    family: str | None = None,
+    *,
+    preset: PresetName = "laptop",
+    seed: int = 0,
+    settings: Settings | None = None,
+    run: str | Path | None = None,
+    resume: bool = False,
+    executor: str = "local",
+    processes: int | None = None,
+    address: str | None = None,
+    cpus: float = 1.0,
+    start: str | Path | None = None,
+    on_epoch: Callable[[EpochMetrics], None] | None = None,
+) -> EvolutionResult:
+    """Evolve a loss for a family (Algorithm 1) and save it in a run directory.
+
+    Name a family and a preset, or give `settings` in full. With `resume`, `run` continues from its newest checkpoint
+    with the settings it was begun with; only a larger number of epochs may be asked for. The `executor` is "inline",
+    "local" or "ray"; `address` says which Ray cluster (by default one of this run's own) and `cpus` how many of its
+    CPUs each process takes. `start` names a warm start: a loss, or a linear policy that the loss teaches at first.
+    """
+    cluster = Cluster(address, cpus)
+    if settings is None and family is not None:
+        settings = settings_for(family, preset, seed)
+    opened, settings = prepare(settings, run, resume, executor, processes, cluster, start)
+    return continue_run(opened, settings, executor, processes, on_epoch, cluster)
+
+
+def settings_for(family: str, name: PresetName, seed: int) -> Settings:
+    """Return a preset's settings for a family."""
+    return replace(preset(family, name), seed=seed)
+
+
+def learn(
+    loss: str | Path | LossArtefact,
+    family: str | None = None,
+    *,
+    tasks: int = 20,
+    seed: int = 0,
+    updates: int | None = None,
+    run: str | Path | None = None,
+) -> dict[str, Any]:
+    """Train fresh policies with a loss on held-out tasks (Algorithm 2), and save their curves."""
+    use_single_thread()
+    from epg.evaluation import protocol
+
+    _check_run_path(run)
+    artefact = _load(loss)
+    family = family or _own_family(artefact)
+    result = protocol.learn_with_loss(artefact, family, tasks, seed, updates)
+    config = {"loss": artefact.manifest["sha256"], "settings": artefact.manifest["settings"]}
+    return _save([result], family, seed, run, config)
+
+
+def baseline(
+    name: str,
+    family: str,
+    *,
+    tasks: int = 20,
+    seed: int = 0,
+    updates: int | None = None,
+    run: str | Path | None = None,
+) -> dict[str, Any]:
+    """Train fresh policies with PPO or REINFORCE, in PPO's tuned settings, on held-out tasks."""
+    use_single_thread()
+    from epg.evaluation import protocol
+
+    _check_run_path(run)
+    settings, tuned = _ppo(protocol.with_updates(preset(family, "laptop"), updates), None, False)
+    result = protocol.learn_with_policy_gradient(settings, name, tasks, seed, None, tuned and name == "ppo")
+    return _save([result], family, seed, run, {"settings": to_dict(settings)})
+
+
+def fixed_policy(
+    family: str,
+    *,
+    env_steps: int,
+    seed: int = 0,
+    tasks: int = 20,
+    run: str | Path | None = None,
+    resume: bool = False,
+    executor: str = "local",
+    processes: int | None = None,
+    on_step: Callable[[Any], None] | None = None,
+) -> dict[str, Any]:
+    """Search the best fixed linear policy of a family within a number of environment steps, and score it.
+
+    This is what a user would deploy instead of a learning rule (domain randomization): nothing is learned on the
+    held-out tasks.
+    """
+    use_single_thread()
+    from epg.baselines.fixed_policy import SearchSettings, create_run, search_run
+    from epg.evaluation.deploy import deploy
+
+    check_executor(executor, processes)
+    settings = replace(settings_for(family, "laptop", seed))
+    if resume:
+        require(run is not None, "resume needs run: the directory of the run to continue.")
+        opened = Run.open(str(run))
+    else:
+        products = "observation-products" in settings.loss.inputs
+        search = SearchSettings(env_steps=env_steps, products=products)
+        opened = create_run(settings, search, Path(run or new_run_path(f"fixed-{family}")))
+    found = search_run(opened, executor, processes, on_step)
+    summary = deploy(found, settings, tasks, seed)
+    write_json(opened.path / "results.json", summary)
+    return {"run": str(opened.path), **summary}
+
+
+def compare(
+    loss: str | Path | LossArtefact,
+    family: str | None = None,
+    *,
+    tasks: int = 20,
+    seed: int = 0,
+    updates: int | None = None,
+    ppo_steps: Sequence[int] = (PAPER_STEPS,),
+    run: str | Path | None = None,
+) -> dict[str, Any]:
+    """Compare a loss with tuned PPO on the same held-out tasks and initial policies.
+
+    PPO gets as many environment steps as the loss, and then each number of `ppo_steps`.
+    """
+    use_single_thread()
+    from epg.evaluation import protocol
+
+    _check_run_path(run)
+    artefact = _load(loss)
+    family = family or _own_family(artefact)
+    own, stats = protocol.settings_of(artefact), protocol.obs_stats_of(artefact)
+    own = replace(protocol.with_updates(own, updates), family=family)
+    results = [protocol.learn_with_loss(artefact, family, tasks, seed, updates)]
+    configs = {}
+    for steps in dict.fromkeys([own.lifetime.steps, *ppo_steps]):
+        settings, tuned = _ppo(own, steps, stats is not None)
+        result = protocol.learn_with_policy_gradient(settings, "ppo", tasks, seed, stats, tuned)
+        if steps != own.lifetime.steps:
+            result = replace(result, method=f"ppo-{steps}", label=f"PPO, {steps:,} steps")
+        results.append(result)
+        configs[result.method] = to_dict(settings)
+    config = {"loss": artefact.manifest["sha256"], "settings": artefact.manifest["settings"], "baselines": configs}
+    return _save(results, family, seed, run, config)
+
+
+def _ppo(settings: Settings, steps: int | None, has_stats: bool) -> tuple[Settings, bool]:
+    """Return PPO's settings for a family, and whether they were tuned for it."""
+    recipe = recipe_of(settings.family)
+    tuning = recipe.tuned_ppo(steps or settings.lifetime.steps)
+    return ppo_settings(settings, tuning, steps, has_stats), bool(recipe.ppo)
+
+
+def _load(loss: str | Path | LossArtefact) -> LossArtefact:
+    return loss if isinstance(loss, LossArtefact) else load_loss(loss)
+
+
+def _own_family(loss: LossArtefact) -> str:
+    """Return the family that a loss names. `module:attribute` would import code, which a manifest must not decide."""
+    family: str = loss.manifest["family"]
+    require(
+        is_registered(family), f"the loss is for {family!r}: name it as --family to say that its code may run here."
+    )
+    return family
+
+
+def _check_run_path(run: str | Path | None) -> None:
+    """Refuse a place for results before minutes are spent on them."""
+    if run is not None:
+        check_vacant(Path(run))
+
+
+def _save(
+    results: list[MethodResult], family: str, seed: int, run: str | Path | None, config: dict[str, Any]
+) -> dict[str, Any]:
+    """Write a run directory of recorded lifetimes with its figure and report; return the table."""
+    from epg.evaluation.protocol import curves, table
+    from epg.viz.report import write_report
+
+    summary = table(results, family, seed)
+    path = Path(run or new_run_path(f"{summary['kind']}-{family}"))
+    about = {"format": RUN_FORMAT, "kind": summary["kind"], "epg": __version__, "family": family}
+    opened = Run.create(path, {**about, **config})
+    write_atomic(path / "curves.safetensors", encode_tensors(curves(results), {}))
+    write_json(path / "results.json", summary)
+    write_report(opened.path)
+    return {"run": str(path), **summary}
+
+
+def check(family: str) -> list[Check]:
+    """Check a family, registered or `module:attribute`, against the contract."""
+    use_single_thread()
+    from epg.evaluation.family_check import check_family
+    from epg.families.registry import load
+
+    return check_family(load(family))
+
+
+def report(run: str | Path) -> Path:
+    """Draw a run's figures and its HTML report again, from what it saved; needs no JAX."""
+    from epg.viz.report import write_report
+
+    return write_report(Run.open(run).path)
+
+
+def render(
+    loss: str | Path | None = None,
+    family: str | None = None,
+    *,
+    baseline: str | None = None,
+    task: int = 0,
+    stages: int = 5,
+    seed: int = 0,
+    updates: int | None = None,
+    out: str | Path | None = None,
+    video: bool = True,
+) -> dict[str, Any]:
+    """Film a policy that a loss, PPO or REINFORCE trains on a held-out task, at stages of its lifetime."""
+    require((loss is None) != (baseline is None), "name either a loss or --baseline: one of them trains the policy.")
+    require(loss is not None or family is not None, "--baseline needs --family: where to film it.")
+    use_single_thread()
+    from epg.evaluation import protocol
+    from epg.viz import recording
+    from epg.viz.film import check_out, write_film
+
+    base = Path(loss) if loss is not None and Path(loss).is_dir() else RUNS
+    artefact = load_loss(loss) if loss is not None else None
+    if family is None:
+        assert artefact is not None
+        family = _own_family(artefact)
+    recording.find_mujoco_family(family)
+    directory = Path(out or base / new_run_path(f"render-{family}").name)
+    check_out(directory)
+    if artefact is not None:
+        filmed, source = recording.film_loss(artefact, family, updates), artefact.manifest["sha256"]
+    else:
+        settings, _ = _ppo(protocol.with_updates(preset(family, "laptop"), updates), None, False)
+        filmed, source = recording.film_policy_gradient(settings, str(baseline)), None
+    film = recording.record_film(filmed, seed, task, stages)
+    title = f"{family}, held-out task {task}: trained by {'the ' if artefact else ''}{filmed.label}"
+    about = {"format": RUN_FORMAT, "kind": "render", "epg": __version__, "family": family, "task": task, "seed": seed}
+    config = {**about, "loss": source, "settings": to_dict(filmed.settings)}
+    return {"run": str(directory), **about, **write_film(film, title, directory, video, config)}
+
+
+def picture(family: str, path: str | Path) -> Path:
+    """Draw some tasks of a MuJoCo family side by side, into a PNG."""
+    use_single_thread()
+    from epg.viz.film import write_picture
+
+    return write_picture(family, Path(path))
+
+
+def bench(
+    family: str, repeats: int = 3, updates: int | None = None, status: Callable[[str], None] = lambda text: None
+) -> dict[str, Any]:
+    """Measure the environment steps per second of whole lifetimes, against physics alone."""
+    from epg.bench import bench as run_bench
+
+    return run_bench(family, repeats, updates, status)
+
+
+def resumed_settings(run: Path) -> Settings:
+    """Return the settings of a run to resume."""
+    return from_dict(Settings, Run.open(run).config.get("settings"), f"{run / 'config.json'}: settings")

@@ -1,0 +1,1 @@
+"""Baselines that are trained across tasks: the best fixed policy of a family."""

@@ -1,0 +1,94 @@
+"""The command line: a verb is a dataclass of its arguments with a `main`. Bad input prints one sentence, exit code 2.
+
+Nothing here imports JAX: `epg --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import tyro
+
+from epg.api import ExecutorFailed
+from epg.cli.bench import Bench
+from epg.cli.evolve import Evolve, parse_evolve
+from epg.cli.families import Check, Tasks
+from epg.cli.learning import Baseline, Compare, Learn
+from epg.cli.output import STOPPED
+from epg.cli.progress import console
+from epg.cli.render import Render
+from epg.cli.runs import Demo, Losses, Report
+from epg.core.errors import BadInput, require
+
+VERBS: dict[str, type] = {
+    "demo": Demo,
+    "tasks": Tasks,
+    "evolve": Evolve,
+    "learn": Learn,
+    "baseline": Baseline,
+    "compare": Compare,
+    "losses": Losses,
+    "report": Report,
+    "render": Render,
+    "check": Check,
+    "bench": Bench,
+}
+
+
+def _parse(arguments: Sequence[str]) -> Any:
+    if not arguments or arguments[0] not in VERBS:
+        _help(arguments)
+    verb, rest = arguments[0], arguments[1:]
+    if verb == "evolve":
+        return parse_evolve(rest)
+    return tyro.cli(VERBS[verb], args=rest, prog=f"epg {verb}")
+
+
+def _help(arguments: Sequence[str]) -> None:
+    wanted = not arguments or arguments[0] in ("-h", "--help")
+    if arguments and arguments[0] == "--version":
+        from epg import __version__
+
+        print(f"epg {__version__}")
+        sys.exit(0)
+    require(wanted, f"unknown command {arguments[0]!r}: choose one of {', '.join(VERBS)}." if arguments else "")
+    print("usage: epg COMMAND [OPTIONS]\n\nEvolve a loss function; train policies with it.\n\ncommands:")
+    for name, verb in VERBS.items():
+        print(f"  {name:<10}{(verb.__doc__ or '').splitlines()[0]}")
+    print("\n`epg COMMAND --help` lists the options of a command.")
+    sys.exit(0)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; without `arguments`, as the command that was typed."""
+    try:
+        _run(sys.argv[1:] if arguments is None else arguments)
+    except SystemExit as end:
+        if arguments is None and end.code == STOPPED:
+            # XLA may still be computing on a thread of its own, and crashes if the interpreter is taken down around it.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(STOPPED)
+        raise
+
+
+def _run(arguments: Sequence[str]) -> None:
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # where a user's module:attribute is
+    try:
+        _parse(list(arguments)).main()
+    except BadInput as error:
+        console().print(f"epg: {error}", markup=False, soft_wrap=True)
+        sys.exit(2)
+    except ExecutorFailed as error:
+        console().print(f"epg: {error}", markup=False, soft_wrap=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        console().print("\nepg: stopped.")
+        sys.exit(STOPPED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

@@ -1,0 +1,158 @@
+"""`epg evolve`: every setting is an option; the family and the preset decide the defaults of all others."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+from tyro.conf import Positional, arg
+
+from epg import api
+from epg.cli.output import STOPPED, print_json
+from epg.cli.progress import console, evolve_with_bar, waiting
+from epg.core.errors import require
+from epg.settings import (
+    EvolutionSettings,
+    GuidanceSettings,
+    LifetimeSettings,
+    LossSettings,
+    PolicySettings,
+    PPOSettings,
+    Settings,
+)
+
+Family = Annotated[str, arg(metavar="FAMILY")]
+
+
+@dataclass(frozen=True)
+class Evolve:
+    """Evolve a loss for a family of tasks (Algorithm 1)."""
+
+    family: Positional[Family]
+    """Name of a family (see `epg tasks`) or module:attribute."""
+    preset: api.PresetName = "laptop"
+    """Which settings to start from; every other option overrides one of them."""
+    run: Path | None = None
+    """Run directory; by default a new one below runs/."""
+    resume: bool = False
+    """Continue the run from its newest checkpoint."""
+    start: str | None = None
+    """Warm start instead of a fresh phi: a loss (run directory, file, zoo name) or a linear policy."""
+    executor: Literal["inline", "local", "ray"] = "local"
+    """Where lifetimes run: in this process (for debugging), in one process per core, or on a Ray cluster."""
+    processes: int | None = None
+    """Number of processes; by default one per core, of this machine or of the whole cluster."""
+    address: str | None = None
+    """The Ray cluster: HOST:PORT of its head, or `auto` on one of its nodes; by default a Ray of this run's own."""
+    cpus: float = 1.0
+    """CPUs of the Ray cluster that each single-threaded process takes: whole, or a fraction below one."""
+    json: bool = False
+    """End with one line of JSON on standard output."""
+    seed: int = 0
+    """Seed from which every random number of the run is derived."""
+    policy: PolicySettings = field(default_factory=PolicySettings)
+    loss: LossSettings = field(default_factory=LossSettings)
+    lifetime: LifetimeSettings = field(default_factory=LifetimeSettings)
+    guidance: GuidanceSettings = field(default_factory=GuidanceSettings)
+    ppo: PPOSettings = field(default_factory=PPOSettings)
+    evolution: EvolutionSettings = field(default_factory=EvolutionSettings)
+
+    @property
+    def settings(self) -> Settings:
+        """Gather the settings among the arguments."""
+        return Settings(**{it.name: getattr(self, it.name) for it in fields(Settings)})
+
+    def main(self) -> None:
+        """Evolve, with a bar; say where the loss is and how to use it."""
+        require(not self.resume or self.run is not None, "--resume needs --run: the directory to continue.")
+        cluster = api.Cluster(self.address, self.cpus)
+        run, settings = api.prepare(
+            self.settings, self.run, self.resume, self.executor, self.processes, cluster, self.start
+        )
+        try:
+            evolved = evolve_with_bar(run, settings, self.executor, self.processes, cluster)
+        except KeyboardInterrupt:
+            again = ["epg", "evolve", self.family, "--run", str(run.path), "--resume"]
+            again += ["--executor", self.executor] if self.executor != "local" else []
+            again += ["--processes", str(self.processes)] if self.processes is not None else []
+            again += ["--address", self.address] if self.address is not None else []
+            again += ["--cpus", f"{self.cpus:g}"] if self.cpus != 1 else []
+            console().print(
+                f"\nepg: stopped; every finished epoch is saved. Continue with: {shlex.join(again)}",
+                markup=False,
+                soft_wrap=True,
+            )
+            sys.exit(STOPPED)
+        with waiting("drawing the report"):
+            report = api.report(run.path)
+        console().print(
+            f"loss      {run.path}\nreport    {report}\nuse it    epg compare {run.path}",
+            markup=False,
+            soft_wrap=True,
+        )
+        if self.json:
+            print_json(
+                {
+                    "run": str(evolved.run),
+                    "epoch": evolved.epoch,
+                    "env_steps": evolved.env_steps,
+                    "loss_sha256": evolved.loss_sha256,
+                }
+            )
+
+
+def parse_evolve(arguments: Sequence[str]) -> Evolve:
+    """Parse `epg evolve FAMILY ...`; the defaults are those of the family's preset, or of the run to resume."""
+    default = evolve_defaults(arguments)
+    if default is None:
+        return tyro.cli(Evolve, args=arguments, prog="epg evolve")
+    # A positional argument with a default is not in tyro's usage line.
+    return tyro.cli(Evolve, args=arguments, prog="epg evolve FAMILY", default=default)
+
+
+def evolve_defaults(arguments: Sequence[str]) -> Evolve | None:
+    """Return what `evolve` starts from: the preset of the family, or the run to resume; None without a family."""
+    scout = _Scout.read(arguments)
+    if scout is None:
+        return None
+    if scout.resume and scout.run is not None:
+        settings = api.resumed_settings(scout.run)
+        require(
+            scout.family == settings.family,
+            f"{scout.run} evolves a loss for {settings.family}, not for {scout.family}.",
+        )
+    else:
+        settings = api.settings_for(scout.family, scout.preset, 0)
+    values = {it.name: getattr(settings, it.name) for it in fields(Settings)} | {"family": scout.family}
+    return Evolve(preset=scout.preset, run=scout.run, **values)
+
+
+@dataclass(frozen=True)
+class _Scout:
+    """The few arguments of `evolve` that decide the defaults of all others."""
+
+    family: str
+    preset: Any = "laptop"
+    run: Path | None = None
+    resume: bool = False
+
+    @classmethod
+    def read(cls, arguments: Sequence[str]) -> _Scout | None:
+        wants_help = any(it in ("-h", "--help") for it in arguments)
+        if not arguments or (wants_help and arguments[0].startswith("-")):
+            return None
+        family = arguments[0]
+        require(not family.startswith("-"), "evolve needs the family before its options: epg evolve FAMILY [OPTIONS].")
+        words = [part for it in arguments for part in (it.split("=", 1) if it.startswith("--") else [it])]
+        scout = cls(family)
+        for name, value in zip(words, [*words[1:], ""], strict=True):
+            if name == "--preset":
+                scout = replace(scout, preset=value)
+            elif name == "--run":
+                scout = replace(scout, run=Path(value))
+        return replace(scout, resume="--resume" in words)

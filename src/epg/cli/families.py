@@ -1,0 +1,73 @@
+"""`epg tasks` and `epg check`: families."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from rich.markup import escape
+from rich.table import Table
+from tyro.conf import Positional, arg
+
+from epg import api
+from epg.cli.output import print_json, print_table
+from epg.cli.progress import console, waiting
+from epg.core.errors import require
+
+Family = Annotated[str, arg(metavar="FAMILY")]
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """List the families, or show one family's specification."""
+
+    family: Positional[Family | None] = None
+    """Name of a family or module:attribute; without it all are listed."""
+    picture: Path | None = None
+    """Draw some tasks of the family into this PNG (MuJoCo families)."""
+    json: bool = False
+    """Print one line of JSON instead of a table."""
+
+    def main(self) -> None:
+        """List, show or draw."""
+        if self.picture is not None:
+            require(self.family is not None, "--picture needs a family: epg tasks FAMILY --picture FILE.png.")
+            with waiting(f"drawing {self.family}"):
+                print(api.picture(str(self.family), self.picture))
+            return
+        families = api.families(self.family)
+        if self.json:
+            print_json([{"name": it.name, "version": it.version, "horizon": it.horizon} for it in families])
+        elif self.family:
+            print(families[0].specification.rstrip() or families[0].summary)
+        else:
+            listing = Table("family", "observation", "action", "horizon", "task")
+            for it in families:
+                kind = f"{it.spaces.action} choices" if it.spaces.discrete else str(it.spaces.action)
+                listing.add_row(it.name, str(it.spaces.observation), kind, str(it.horizon), it.summary)
+            print_table(listing)
+
+
+@dataclass(frozen=True)
+class Check:
+    """Check a family against the contract, registered or your own."""
+
+    family: Positional[Family]
+    """Name of a family or module:attribute."""
+    json: bool = False
+    """Print one line of JSON instead of a list."""
+
+    def main(self) -> None:
+        """Run every check; exit with 1 if the family fails one."""
+        with waiting(f"checking {escape(self.family)}"):
+            checks = api.check(self.family)
+        if self.json:
+            print_json([{"name": it.name, "passed": it.passed, "problem": it.problem} for it in checks])
+        for it in checks:
+            mark = "[green]ok  " if it.passed else "[red]FAIL"
+            problem = f": {escape(it.problem)}" if it.problem else ""
+            console().print(f"{mark}[/] {it.name}{problem}", soft_wrap=True)
+        if not all(it.passed for it in checks):
+            sys.exit(1)

@@ -1,0 +1,79 @@
+"""Progress on standard error, so that standard output stays for results."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+
+from epg import api
+from epg.core.errors import BadInput
+from epg.settings import Settings
+
+SMOOTHING = 0.2
+
+
+def console() -> Console:
+    """Return the console for messages."""
+    return Console(stderr=True, highlight=False)
+
+
+@contextlib.contextmanager
+def evolution_bar(settings: Settings, done: int) -> Iterator[Callable[[Any], None]]:
+    """Show epoch, fitness, steps per second and the remaining time."""
+    columns = (
+        TextColumn("[bold]{task.description}"),
+        BarColumn(bar_width=10),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[status]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console()) as progress:
+        measures = settings.policy.obs_stats == "fixed" and not done
+        status = "measuring observation statistics, compiling" if measures else "compiling"
+        bar = progress.add_task(settings.family, total=settings.evolution.epochs, completed=done, status=status)
+        smooth = math.nan
+
+        def on_epoch(epoch: Any) -> None:
+            nonlocal smooth
+            new = epoch.fitness_mean
+            smooth = new if math.isnan(smooth) else smooth + SMOOTHING * (new - smooth)
+            rate = epoch.env_steps / max(epoch.seconds, 1e-9)
+            status = f"fitness {smooth:.2f}  best {epoch.fitness_best:.2f}  {rate / 1e3:.0f}k steps/s"
+            status += f"  [red]{epoch.nonfinite} non-finite[/]" if epoch.nonfinite else ""
+            status += f"  [yellow]{epoch.diverged} diverged[/]" if epoch.diverged else ""
+            progress.update(bar, completed=epoch.epoch + 1, status=status)
+
+        try:
+            yield on_epoch
+        except BadInput:
+            progress.live.transient = True  # the bar adds nothing to the sentence
+            raise
+
+
+def evolve_with_bar(run: Any, settings: Settings, executor: str, processes: int | None, cluster: Any = None) -> Any:
+    """Evolve in a prepared run and show progress."""
+    checkpoint = api.newest_checkpoint(run)
+    for sentence in checkpoint.skipped if checkpoint else ():
+        console().print(f"epg: {sentence} The one before it is used.", soft_wrap=True, markup=False)
+    with evolution_bar(settings, checkpoint.epoch if checkpoint else 0) as on_epoch:
+        return api.continue_run(run, settings, executor, processes, on_epoch, cluster)
+
+
+@contextlib.contextmanager
+def waiting(text: str) -> Iterator[None]:
+    """Show a spinner while something of unknown length runs."""
+    with status_line(text):
+        yield
+
+
+@contextlib.contextmanager
+def status_line(text: str = "") -> Iterator[Callable[[str], None]]:
+    """Show a spinner with a text that can change."""
+    with Progress(SpinnerColumn(), TextColumn("{task.description}"), console=console(), transient=True) as progress:
+        task = progress.add_task(text, total=None)
+        yield lambda new: progress.update(task, description=new)

@@ -1,0 +1,64 @@
+"""`epg render`: film a policy at stages of its lifetime."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import Positional, arg
+
+from epg import api
+from epg.cli.output import print_json
+from epg.cli.progress import waiting
+
+Loss = Annotated[str | None, arg(metavar="LOSS")]
+
+
+@dataclass(frozen=True)
+class Render:
+    """Film a policy at stages of its lifetime: a strip (PNG) and a video (GIF, MP4)."""
+
+    loss: Positional[Loss] = None
+    """Run directory, loss file, or name of a loss in the zoo; without it, name a --baseline."""
+    family: str | None = None
+    """A MuJoCo family; by default the one the loss was evolved for."""
+    baseline: Literal["ppo", "reinforce"] | None = None
+    """Film this learner instead of a loss."""
+    task: int = 0
+    """Which held-out task, counted from 0."""
+    stages: int = 5
+    """How many stages of the lifetime, from before the first update to after the last."""
+    seed: int = 0
+    """Which held-out tasks, initial policy and random numbers."""
+    updates: int | None = None
+    """Length of the lifetime in updates; by default that of the evolution."""
+    out: Path | None = None
+    """Directory for the film; by default a new one below the run, or below runs/."""
+    video: bool = True
+    """Write a video beside the strip."""
+    json: bool = False
+    """Print one line of JSON instead of the list."""
+
+    def main(self) -> None:
+        """Train, film, and say what each stage came to."""
+        with waiting("training a policy and filming it"):
+            result = api.render(
+                self.loss,
+                self.family,
+                baseline=self.baseline,
+                task=self.task,
+                stages=self.stages,
+                seed=self.seed,
+                updates=self.updates,
+                out=self.out,
+                video=self.video,
+            )
+        if self.json:
+            print_json(result)
+            return
+        print(result["title"])
+        for it in result["stages"]:
+            end = "ended after" if it["terminated"] else "all of"
+            print(f"  update {it['update']:>5}   return {it['return']:>10.4g}   {end} {it['steps']} steps")
+        print("\n".join([*result["files"], *([result["hint"]] if result["hint"] else [])]))

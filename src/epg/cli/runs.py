@@ -1,0 +1,94 @@
+"""`epg losses`, `epg report` and `epg demo`: what runs leave behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from rich.markup import escape
+from rich.table import Column, Table
+from tyro.conf import Positional, arg
+
+from epg import api
+from epg.cli.demo import demo
+from epg.cli.output import print_json, print_table
+from epg.cli.progress import console
+
+CAPTION = (
+    "Steps: environment steps of its evolution. Return: of policies trained by it on held-out tasks, interquartile "
+    "mean and 95 % interval; of your runs: mean fitness of the last epochs. In brackets: the family, if it differs."
+)
+
+
+@dataclass(frozen=True)
+class Losses:
+    """List the losses that can be used: those of the zoo and those of your runs."""
+
+    runs: Path = api.RUNS
+    """Where to look for runs."""
+    json: bool = False
+    """Print one line of JSON instead of a table."""
+
+    def main(self) -> None:
+        """List."""
+        found = list(api.losses(self.runs))
+        if self.json:
+            keys = ("family", "epochs", "env_steps", "sha256", "licence")
+            print_json(
+                [
+                    {"name": it.name}
+                    | {k: it.artefact.manifest[k] for k in keys}
+                    | {"reward": it.settings.loss.sees_reward, "fitness": it.fitness, "held_out": it.held_out}
+                    | {"warm_start": it.artefact.manifest.get("warm_start")}
+                    for it in found
+                ]
+            )
+            return
+        if not found:
+            console().print("no losses yet: evolve one with `epg evolve point-goal`")
+            return
+        names = "reward", "started from", "steps", "return", "licence"
+        listing = Table(Column("loss", overflow="fold"), *names, caption=CAPTION)
+        for it in found:
+            manifest = it.artefact.manifest
+            start = manifest.get("warm_start")
+            listing.add_row(
+                escape(it.name if it.name == manifest["family"] else f"{it.name} ({manifest['family']})"),
+                "seen" if it.settings.loss.sees_reward else "not seen",
+                escape(f"a {start['kind']}") if start else "fresh phi",
+                f"{manifest['env_steps'] / 1e6:.1f} M",
+                "{value:.3g} ({low:.3g} to {high:.3g})".format(**it.held_out["return"])
+                if it.held_out
+                else f"{it.fitness:.3g}",
+                escape(manifest["licence"]),
+            )
+        print_table(listing)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Draw a run's figures and its HTML report again, from what it saved."""
+
+    run: Positional[Annotated[Path, arg(metavar="RUN")]]
+    """Run directory."""
+
+    def main(self) -> None:
+        """Draw."""
+        print(api.report(self.run))
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Evolve two losses in minutes and compare them with PPO on held-out tasks."""
+
+    run: Path | None = None
+    """Directory for both runs; by default a new one below runs/."""
+    json: bool = False
+    """End with one line of JSON on standard output."""
+
+    def main(self) -> None:
+        """Run the demonstration."""
+        results = demo(self.run or api.new_run_path("demo"))
+        if self.json:
+            print_json(results)

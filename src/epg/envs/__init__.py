@@ -1,0 +1,1 @@
+"""Our families as Gymnasium environments."""

@@ -1,0 +1,187 @@
+"""One task at a time, NumPy in and out: what a family's environment runs on. The steps are those of lifetimes."""
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from epg.core.runtime import jit
+from epg.families.base import Family, HostFamily, JaxFamily, Task
+from epg.families.mujoco.base import MujocoFamily
+from epg.families.registry import find_family
+from epg.lifetime.env_step import Actor, EnvState, StepInput, act, env_step, initial_env_state
+from epg.lifetime.host_stepper import Batch, Draws, HostStepper
+from epg.policies.open_loop import OpenLoopPolicy
+
+NO_LIMIT = 2**30
+"""Horizon of a family inside an environment: the time limit is that of `gymnasium.make`."""
+
+StepNumbers = np.ndarray
+"""float32 [O + 4]: the observation, then reward, terminated, truncated, diverged."""
+
+
+class Tasks:
+    """The tasks of a family, as records and as plain numbers."""
+
+    def __init__(self, family: Family) -> None:
+        self.family = family
+        self.template = jax.eval_shape(family.sample, jax.random.key(0))
+        self._sample = jit(lambda seed: family.sample(jax.random.key(seed)))
+
+    def draw(self, seed: int) -> Task:
+        """Draw the task of a seed."""
+        return jax.tree.map(np.asarray, self._sample(np.uint32(seed)))
+
+    def to_numbers(self, task: Task) -> Any:
+        """Return a task as a dict of numbers, if it has names for them."""
+        task = jax.tree.map(np.array, task)
+        return task._asdict() if hasattr(task, "_asdict") else task
+
+    def from_numbers(self, given: Any) -> Task:
+        """Turn a record or a dict of numbers into a task; ValueError says what is wrong with it."""
+        name, fields = self.family.name, getattr(self.template, "_fields", ())
+        if fields and isinstance(given, dict):
+            if set(given) != set(fields):
+                raise ValueError(
+                    f"a task of {name} consists of {', '.join(fields)}, not of {', '.join(map(str, given))}."
+                )
+            given = type(self.template)(**given)
+        try:  # a leaf of the template may be a list in `given`
+            task = jax.tree.map(lambda like, it: np.asarray(it, like.dtype), self.template, given)
+        except (ValueError, TypeError):
+            raise ValueError(f"a task of {name} is a record of numbers like {self.to_numbers(self.draw(0))}.") from None
+        for like, leaf in zip(jax.tree.leaves(self.template), jax.tree.leaves(task), strict=True):
+            if leaf.shape != like.shape or not np.isfinite(leaf).all():
+                raise ValueError(f"a task of {name} has finite numbers, as many as {self.to_numbers(self.draw(0))}.")
+        return task
+
+
+class HostRunner:
+    """One row of a simulator outside JAX."""
+
+    def __init__(self, programs: "Programs") -> None:
+        self.programs, self.stepper, self.task = programs, programs.stepper, None
+        self._nobody = Actor((), jnp.zeros((1, 1)), jnp.ones((1, 1)))
+
+    def begin(self, task: Task, seed: int) -> np.ndarray:
+        """Begin an episode and return its first observation."""
+        family = self.programs.family
+        if self.task is None or not (_same_model(family) or _equal(task, self.task)):
+            self.simulator = self.programs.simulate(task)
+        self.task = task
+        return self.begin_at(np.asarray(self.programs.initial_state(np.uint32(seed), task)))
+
+    def begin_at(self, state: np.ndarray) -> np.ndarray:
+        """Begin an episode at this first state."""
+        tasks = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], self.task)
+        self.batch = Batch(self.simulator, tasks, jax.random.key(0)[None])
+        self.states = self.simulator.prepare(state[None])
+        self.packed = np.asarray(self.stepper.begin(self.batch, self.states))
+        return np.array(self.stepper.packing.column(self.packed, "observation")[0])
+
+    def step(self, action: np.ndarray) -> StepNumbers:
+        """Simulate one step."""
+        draws = Draws(jnp.asarray(action)[None, None], self.states[None])
+        # Without resets: an environment that has ended is reset by its user.
+        loop = self.stepper.steps(self.batch, self._nobody, self.packed, draws, alive=np.arange(1))
+        next(loop)
+        self.packed = next(loop)
+        return _numbers(lambda name: self.stepper.packing.column(self.packed, name)[0])
+
+    def positions(self) -> np.ndarray:
+        """Return the model's generalized positions."""
+        assert isinstance(self.programs.family, MujocoFamily)
+        return np.asarray(self.simulator.state[0, 1 : 1 + self.programs.family.sizes.qpos])
+
+
+class JaxRunner:
+    """One state of a family simulated inside JAX."""
+
+    def __init__(self, programs: "Programs") -> None:
+        self.programs = programs
+
+    def begin(self, task: Task, seed: int) -> np.ndarray:
+        """Begin an episode and return its first observation."""
+        self.task, self.state = task, self.programs.begin(np.uint32(seed), task)
+        return np.array(self.state.observation)
+
+    def step(self, action: np.ndarray) -> StepNumbers:
+        """Simulate one step; numbers that are not finite end the episode at the state before."""
+        self.state, numbers = self.programs.step(self.state, action, self.task)
+        return np.array(numbers)
+
+
+def _numbers(field: Any) -> StepNumbers:
+    rest = [np.float32(field(name)) for name in ("reward", "terminated", "truncated", "diverged")]
+    return np.concatenate([field("next_observation"), rest]).astype(np.float32)
+
+
+class Programs:
+    """What is compiled of a family, once for all environments of it."""
+
+    def __init__(self, family: Family) -> None:
+        self.family = replace(family, horizon=NO_LIMIT)
+        self.tasks = Tasks(self.family)
+        if isinstance(self.family, HostFamily):
+            self.stepper = HostStepper(OpenLoopPolicy(), self.family)
+            self.initial_state = jit(lambda seed, task: self.family.initial_state(jax.random.key(seed), task))
+            self._stock: tuple[Any, Any] | None = None
+        else:
+            self.begin, self.step = jit(self._begin), jit(self._step)
+
+    def runner(self) -> HostRunner | JaxRunner:
+        """Return something that runs one episode after the other."""
+        return HostRunner(self) if isinstance(self.family, HostFamily) else JaxRunner(self)
+
+    def simulate(self, task: Task) -> Any:
+        """Build a simulator of one row; a MuJoCo model's file is parsed only once."""
+        assert isinstance(self.family, HostFamily)
+        if not isinstance(self.family, MujocoFamily):
+            return self.family.simulate([task])
+        from epg.simulators.mujoco import MujocoSimulator, build_model, compile_spec, load_spec
+
+        if self._stock is None:
+            spec = load_spec(self.family)
+            self._stock = spec, compile_spec(spec)
+        model = self._stock[1] if _same_model(self.family) else build_model(self.family, *self._stock, task)
+        return MujocoSimulator(self.family, [model])
+
+    def _begin(self, seed: Array, task: Task) -> EnvState:
+        assert isinstance(self.family, JaxFamily)
+        state = self.family.initial_state(jax.random.key(seed), task)
+        return initial_env_state(OpenLoopPolicy(), self.family, task, self.family.initial_readout(state))
+
+    def _step(self, state: EnvState, action: Array, task: Task) -> tuple[EnvState, Array]:
+        family, policy, nobody = self.family, OpenLoopPolicy(), Actor((), jnp.zeros(()), jnp.ones(()))
+        assert isinstance(family, JaxFamily)
+        chosen = act(policy, family, nobody, task, state, action)
+        readout = family.advance(chosen.readout, chosen.ctrl, task)
+        given = StepInput(readout, readout.state, action)
+        after = env_step(policy, family, nobody, task, chosen, given)
+        # The state at an end is kept: an environment that has ended is reset by its user.
+        after = after._replace(readout=readout)
+        seen = after.next_observation
+        finite = jnp.all(jnp.isfinite(seen)) & jnp.isfinite(after.reward) & jnp.all(jnp.isfinite(action))
+        kept = jax.tree.map(lambda new, old: jnp.where(finite, new, old), after, state)
+        last = jnp.where(finite, seen, family.observation(state.readout, task))
+        numbers = (jnp.where(finite, after.reward, 0.0), after.terminated | ~finite, jnp.array(False), ~finite)
+        return kept, jnp.concatenate([last, jnp.stack([it.astype(jnp.float32) for it in numbers])])
+
+
+@cache
+def programs_of(name: str) -> Programs:
+    """Return the programs of the family of this name."""
+    return Programs(find_family(name))
+
+
+def _same_model(family: Family) -> bool:
+    """Tell whether all tasks are simulated by the same model."""
+    return isinstance(family, MujocoFamily) and family.edit is None and family.scale is None
+
+
+def _equal(task: Task, other: Task) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(task), jax.tree.leaves(other), strict=True))

@@ -1,0 +1,1 @@
+"""Evaluation on held-out tasks: the protocol (learn, compare) and the statistics of its tables."""

@@ -1,0 +1,213 @@
+"""Test-time training (Algorithm 2) on held-out tasks: a fixed learner, recorded; and comparisons on the same tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from epg.core.errors import BadInput, require
+from epg.core.rng import Split
+from epg.core.spaces import Spaces
+from epg.core.types import MetaParams
+from epg.evaluation.statistics import Interval, bootstrap, paired_difference
+from epg.evolution.loop import stats_of
+from epg.evolution.task_sampling import task_sampler
+from epg.families.registry import find_family
+from epg.learners.base import Learner
+from epg.learners.learned import LearnedLoss
+from epg.learners.registry import policy_gradient
+from epg.lifetime.batch import batch_of_lifetimes, inner_config
+from epg.lifetime.normalizer import FixedStats
+from epg.policies.mlp import MlpPolicy
+from epg.settings import Settings, flat, from_dict
+from epg.storage.loss_artefact import LossArtefact
+
+
+@dataclass(frozen=True)
+class MethodResult:
+    """Recorded lifetimes of one method, one per task."""
+
+    method: str
+    """Short name: epg, ppo, reinforce."""
+    label: str
+    """Name in tables and figures."""
+    steps_per_update: int
+    """M of this method."""
+    final: np.ndarray
+    """Mean return of the scoring trajectories, [tasks]; NaN where a lifetime was not finite."""
+    episode_return: np.ndarray
+    """Return of the episode that ended at each step, NaN where none did, [tasks, steps]."""
+    kl: np.ndarray
+    """KL of each update, [tasks, updates]."""
+    tuned: bool = True
+    """Whether its settings were chosen for this family (always true of a loss)."""
+
+    @property
+    def steps(self) -> int:
+        """Environment steps of training."""
+        return self.episode_return.shape[1]
+
+    @property
+    def updates(self) -> int:
+        """Updates of training."""
+        return self.kl.shape[1]
+
+    @property
+    def nonfinite(self) -> int:
+        """Lifetimes in which a non-finite number appeared."""
+        return int((~np.isfinite(self.final)).sum())
+
+    @property
+    def interval(self) -> Interval:
+        """Interquartile mean of the final returns over tasks, with its 95 % bootstrap interval."""
+        return bootstrap(ranked_worst(self.final))
+
+
+def ranked_worst(final: np.ndarray) -> np.ndarray:
+    """Give non-finite lifetimes the worst finite return: never dropped, never zero."""
+    finite = final[np.isfinite(final)]
+    require(finite.size > 0, "every lifetime met a non-finite number: lower lifetime.learning_rate.")
+    return np.where(np.isfinite(final), final, finite.min())
+
+
+def settings_of(loss: LossArtefact) -> Settings:
+    """Return the settings a loss was evolved with."""
+    return from_dict(Settings, loss.manifest["settings"], "the loss's settings")
+
+
+def obs_stats_of(loss: LossArtefact) -> FixedStats | None:
+    """Return the fixed observation statistics of a loss, if it has any."""
+    try:
+        return stats_of(loss.tensors, int(loss.manifest["spaces"]["observation"]))
+    except (ValueError, KeyError) as error:
+        raise BadInput(f"the loss is damaged: {error}.") from None
+
+
+def fitting_learner(loss: LossArtefact, family: str) -> tuple[Settings, LearnedLoss]:
+    """Return the settings and the learner of a loss, once everything in the artefact agrees with the family."""
+    settings = settings_of(loss)
+    spaces = find_family(family).spaces
+    _check_fit(loss, family, spaces)
+    learner = LearnedLoss(settings.loss, MlpPolicy(settings.policy, spaces), spaces)
+    try:
+        dimension = learner.dimension
+    except (TypeError, ValueError, OverflowError) as error:  # sizes that no array can have
+        raise BadInput(f"the loss's settings describe no network: {error}.") from error
+    require(
+        dimension == len(loss.phi),
+        f"the loss has {len(loss.phi)} parameters where its settings need {dimension}.",
+    )
+    return settings, learner
+
+
+def learn_with_loss(loss: LossArtefact, family: str, tasks: int, seed: int, updates: int | None) -> MethodResult:
+    """Train fresh policies with an evolved loss on held-out tasks; alpha is 0."""
+    settings, learner = fitting_learner(loss, family)
+    settings = with_updates(settings, updates)
+    return record(settings, learner, tasks, seed, loss.phi, obs_stats_of(loss), ("epg", "evolved loss"))
+
+
+def learn_with_policy_gradient(
+    settings: Settings, name: str, tasks: int, seed: int, obs_stats: FixedStats | None, tuned: bool
+) -> MethodResult:
+    """Train fresh policies with PPO or REINFORCE on held-out tasks."""
+    spaces = find_family(settings.family).spaces
+    learner = policy_gradient(name, settings, spaces, MlpPolicy(settings.policy, spaces))
+    phi, label = np.zeros(0, np.float32), (name, name.upper())
+    return replace(record(settings, learner, tasks, seed, phi, obs_stats, label), tuned=tuned)
+
+
+def record(
+    settings: Settings,
+    learner: Learner,
+    tasks: int,
+    seed: int,
+    phi: np.ndarray,
+    obs_stats: FixedStats | None,
+    label: tuple[str, str],
+    split: Split = Split.HELD_OUT,
+) -> MethodResult:
+    """Run one lifetime per task of the settings' family, all at once, and keep its curves."""
+    require(tasks > 0, f"tasks must be above zero, not {tasks}.")
+    require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), not {seed}.")
+    family = find_family(settings.family)
+    policy = MlpPolicy(settings.policy, family.spaces)
+    config = inner_config(settings, learner, policy, family, obs_stats)
+    run = batch_of_lifetimes(config, family, task_sampler(family, seed, split))
+    meta = MetaParams(jnp.tile(jnp.asarray(phi)[None], (tasks, 1)), jnp.zeros(()), jnp.zeros((tasks, 0)))
+    result = run(meta, jnp.arange(tasks, dtype=jnp.int32), jnp.zeros((), jnp.int32))
+    return MethodResult(
+        *label,
+        settings.lifetime.steps_per_update,
+        np.asarray(result.final_return),
+        np.asarray(result.episode_return).reshape(tasks, -1),
+        np.asarray(result.kl),
+    )
+
+
+def with_updates(settings: Settings, updates: int | None) -> Settings:
+    """Return settings with another number of updates in a lifetime."""
+    if updates is None:
+        return settings
+    require(updates > 0, f"updates must be above zero, not {updates}.")
+    return replace(settings, lifetime=replace(settings.lifetime, updates=updates))
+
+
+def _check_fit(loss: LossArtefact, family: str, spaces: Spaces) -> None:
+    made_for = loss.manifest["family"]
+    evolved_for = from_dict(Spaces, loss.manifest["spaces"], "the loss's spaces")
+    require(
+        made_for == family,
+        f"the loss was evolved for {made_for}, not {family}: name the family it was evolved for.",
+    )
+    differing = [
+        f"{name} {value} instead of {flat(spaces)[name]}"
+        for name, value in flat(evolved_for).items()
+        if value != flat(spaces)[name]
+    ]
+    require(not differing, f"the loss does not fit {family}, it was evolved for {', '.join(differing)}.")
+    version = find_family(family).version
+    require(
+        loss.manifest["family_version"] == version,
+        f"the loss was evolved on version {loss.manifest['family_version']} of {family}, this is {version}.",
+    )
+
+
+def table(results: list[MethodResult], family: str, seed: int) -> dict[str, Any]:
+    """Summarize for tables, scripts and figures; with several methods, paired differences of the first to each."""
+    first = results[0]
+    summary: dict[str, Any] = {
+        "kind": "learn" if len(results) == 1 else "compare",
+        "family": family,
+        "tasks": len(first.final),
+        "steps": max(it.steps for it in results),
+        "seed": seed,
+        "methods": {
+            it.method: {
+                "label": it.label,
+                "steps": it.steps,
+                "updates": it.updates,
+                "steps_per_update": it.steps_per_update,
+                "tuned": it.tuned,
+                "interval": it.interval.to_dict(),
+                "nonfinite": it.nonfinite,
+            }
+            for it in results
+        },
+    }
+    for other in results[1:]:
+        difference = paired_difference(ranked_worst(first.final), ranked_worst(other.final))
+        summary["methods"][other.method]["difference"] = difference.to_dict()
+    return summary
+
+
+def curves(results: list[MethodResult]) -> dict[str, np.ndarray]:
+    """Return what the figures draw, by name."""
+    return {
+        f"{it.method}/{name}": np.asarray(getattr(it, name), np.float32)
+        for it in results
+        for name in ("final", "episode_return", "kl")
+    }

@@ -1,0 +1,26 @@
+"""What a comparison allows to say, in one sentence per method. No JAX here."""
+
+from typing import Any
+
+MIN_TASKS = 10
+"""With fewer tasks nothing is said."""
+
+
+def verdicts(summary: dict[str, Any]) -> list[str]:
+    """Say in one sentence per method what the paired interval says; nothing with fewer than ten tasks."""
+    methods = list(summary["methods"].values())
+    if summary["tasks"] < MIN_TASKS:
+        return []
+    sentences = []
+    for other in methods[1:]:
+        difference = other["difference"]
+        tuning = "tuned for this family" if other["tuned"] else "not tuned for this family"
+        name = f"{other['label']} ({other['steps']:,} steps, {other['updates']:,} updates, {tuning})"
+        loss, interval = methods[0]["label"], "the 95 % interval of the paired difference"
+        if difference["low"] > 0:
+            sentences.append(f"The {loss} is better than {name}: {interval} is above zero.")
+        elif difference["high"] < 0:
+            sentences.append(f"The {loss} is worse than {name}: {interval} is below zero.")
+        else:
+            sentences.append(f"The {loss} and {name} cannot be told apart: {interval} includes zero.")
+    return sentences

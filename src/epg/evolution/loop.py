@@ -1,0 +1,305 @@
+"""Algorithm 1: evolve the parameters phi of a loss with an evolution strategy.
+
+    for each epoch:
+        ask       the ES for V perturbed losses                          strategy.py      lines 2-3
+        evaluate  them in W lifetimes, in shards, by an executor         worker.py        lines 4-17
+        shape     their fitness into ranks                               fitness.py
+        tell      the ES: one Adam step on phi (Eq. 7)                   strategy.py      line 18
+        log and save a checkpoint
+
+Everything random is derived from (seed, epoch, task, stream) and shards have a fixed size, so phi does not depend on
+the executor, the number of processes, or how often a run was killed and resumed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from epg.core.errors import BadInput, require
+from epg.core.interrupts import uninterrupted
+from epg.core.rng import Stream, run_key
+from epg.evolution.fitness import shape_fitness, signal_variance
+from epg.evolution.observation_stats import measure_observations
+from epg.evolution.strategy import Strategy, step_size
+from epg.evolution.task_sampling import assign_tasks
+from epg.evolution.worker import BUILD, ShardRequest, ShardResult, work_config
+from epg.executors import Cluster, check_executor, make_executor
+from epg.families.registry import find_family
+from epg.learners.learned import LearnedLoss
+from epg.lifetime.normalizer import FixedStats
+from epg.policies.mlp import MlpPolicy
+from epg.settings import Settings, to_dict
+from epg.storage.files import plain, write_json
+from epg.storage.loss_artefact import save_loss
+from epg.storage.metrics import MetricsWriter, read_metrics
+from epg.storage.run import Checkpoint, Run
+
+OBS_STATS = "obs_mean", "obs_std"  # names of the fixed statistics in checkpoints and artefacts
+
+
+@dataclass(frozen=True)
+class EpochMetrics:
+    """What is recorded of one epoch: a line of metrics.jsonl."""
+
+    epoch: int
+    """Number, from 0."""
+    fitness_mean: float
+    """Mean fitness of all lifetimes (the quantity of Fig. 20)."""
+    fitness_std: float
+    """Standard deviation of fitness between losses, each averaged over its tasks."""
+    fitness_best: float
+    """Fitness of the best loss."""
+    fitness_worst: float
+    """Fitness of the worst loss."""
+    variance_between: float
+    """Variance of fitness between losses: the signal."""
+    variance_residual: float
+    """Variance of fitness that losses do not explain: noise."""
+    signal: float
+    """Signal / (signal + noise)."""
+    alpha: float
+    """Guidance."""
+    step_size: float
+    """Outer step size."""
+    phi_norm: float
+    """L2 norm of phi after the epoch."""
+    nonfinite: int
+    """Lifetimes in which a non-finite number appeared: ranked worst."""
+    diverged: int
+    """Episodes that ended because the simulation diverged."""
+    env_steps: int
+    """Environment steps simulated in this epoch, scoring included."""
+    seconds: float
+    """Wall-clock time of this epoch."""
+
+
+@dataclass(frozen=True)
+class EvolutionResult:
+    """What an evolution returns."""
+
+    run: Path
+    """The run directory."""
+    epoch: int
+    """Epochs done."""
+    env_steps: int
+    """Environment steps spent in all of them."""
+    loss_sha256: str
+    """Digest of the loss that was saved."""
+    phi: np.ndarray
+    """The evolved loss parameters, [D]."""
+
+
+OnEpoch = Callable[[EpochMetrics], None]
+
+
+class Evolution:
+    """An evolution in progress: the state of the ES, the next epoch, and what was spent."""
+
+    def __init__(self, settings: Settings, phi: np.ndarray | None = None) -> None:
+        self.settings, self.family = settings, find_family(settings.family)
+        policy = MlpPolicy(settings.policy, self.family.spaces)
+        fresh = LearnedLoss(settings.loss, policy, self.family.spaces).initial_phi(run_key(settings.seed, Stream.LOSS))
+        require(phi is None or phi.shape == fresh.shape, "the loss to start from has another number of parameters.")
+        self.strategy = Strategy(settings.evolution, fresh if phi is None else jnp.asarray(phi))
+        self.obs_stats: FixedStats | None = None
+        self.next_epoch, self.env_steps = 0, 0
+
+    def ask(self) -> np.ndarray:
+        """Return the perturbed losses of the next epoch, [V, D]."""
+        return self.strategy.ask(run_key(self.settings.seed, Stream.NOISE, self.next_epoch))
+
+    def requests(self, population: np.ndarray) -> list[ShardRequest]:
+        """Cut an epoch's W lifetimes, loss by loss and task by task, into shards."""
+        evolution = self.settings.evolution
+        loss, task = assign_tasks(evolution)
+        epoch = np.array(self.next_epoch, np.int32)
+        alpha = np.array(self.settings.guidance.alpha(self.next_epoch), np.float32)
+        shards = [slice(start, start + evolution.shard) for start in range(0, evolution.lifetimes, evolution.shard)]
+        return [ShardRequest(population[loss[rows]], task[rows], epoch, alpha) for rows in shards]
+
+    def tell(self, population: np.ndarray, results: list[ShardResult], seconds: float) -> EpochMetrics:
+        """Close an epoch: rank, move phi, and return its metrics."""
+        evolution, epoch = self.settings.evolution, self.next_epoch
+        fitness, nonfinite, diverged, env_steps = (
+            np.concatenate([getattr(result, name) for result in results])
+            for name in ("fitness", "nonfinite", "diverged", "env_steps")
+        )
+        table = fitness.reshape(evolution.noise_vectors, evolution.tasks_per_loss)
+        self.strategy.tell(population, shape_fitness(table, evolution.task_sharing))
+        self.next_epoch, self.env_steps = epoch + 1, self.env_steps + int(env_steps.sum())
+        between, residual = signal_variance(table, evolution.task_sharing)
+        means = table.mean(axis=1)[np.isfinite(table).all(axis=1)]
+        mean, std, best, worst = (
+            (float(f(means)) if means.size else float("nan")) for f in (np.mean, np.std, np.max, np.min)
+        )
+        total = between + residual
+        return EpochMetrics(
+            epoch=epoch,
+            fitness_mean=mean,
+            fitness_std=std,
+            fitness_best=best,
+            fitness_worst=worst,
+            variance_between=between,
+            variance_residual=residual,
+            signal=between / total if total > 0 else float("nan"),
+            alpha=self.settings.guidance.alpha(epoch),
+            step_size=step_size(evolution, epoch),
+            phi_norm=float(np.linalg.norm(self.strategy.phi)),
+            nonfinite=int((nonfinite > 0).sum()),
+            diverged=int(diverged.sum()),
+            env_steps=int(env_steps.sum()),
+            seconds=seconds,
+        )
+
+    def tensors(self) -> dict[str, np.ndarray]:
+        """Return what a checkpoint needs."""
+        return self.strategy.state() | _stats_tensors(self.obs_stats)
+
+    def restore(self, checkpoint: Checkpoint, path: Path) -> None:
+        """Continue from a checkpoint of the run at `path`."""
+        try:
+            self.strategy.restore(checkpoint.tensors)
+            self.obs_stats = stats_of(checkpoint.tensors, self.family.spaces.observation)
+            env_steps = checkpoint.info["env_steps"]
+            if type(env_steps) is not int or env_steps < 0:
+                raise ValueError("env_steps is not a number of steps")
+        except (KeyError, ValueError, TypeError) as error:
+            raise BadInput(f"the checkpoint of {path} does not fit its config.json: {error}.") from None
+        self.next_epoch, self.env_steps = checkpoint.epoch, env_steps
+
+    def save_loss(self, run: Run) -> EvolutionResult:
+        """Save the loss artefact."""
+        curve = [record["fitness_mean"] for record in read_metrics(run.metrics)]
+        tensors = {"phi": self.strategy.phi} | _stats_tensors(self.obs_stats)
+        digest = save_loss(run.path, tensors, self.manifest(run, curve))
+        return EvolutionResult(run.path, self.next_epoch, self.env_steps, digest, self.strategy.phi)
+
+    def manifest(self, run: Run, curve: list[float | None]) -> dict[str, Any]:
+        """Describe the loss: what it is for and where it came from."""
+        return {
+            "family": self.settings.family,
+            "family_version": self.family.version,
+            "spaces": to_dict(self.family.spaces),
+            "settings": to_dict(self.settings),
+            "seed": self.settings.seed,
+            "epochs": self.next_epoch,
+            "env_steps": self.env_steps,
+            "warm_start": run.config.get("warm_start"),
+            "curve": curve,
+        }
+
+
+def _stats_tensors(obs_stats: FixedStats | None) -> dict[str, np.ndarray]:
+    return {} if obs_stats is None else dict(zip(OBS_STATS, (obs_stats.mean, obs_stats.std), strict=True))
+
+
+def stats_of(tensors: dict[str, np.ndarray], size: int) -> FixedStats | None:
+    """Return the fixed observation statistics among tensors, if there are any; ValueError if they are damaged."""
+    if not any(name in tensors for name in OBS_STATS):
+        return None
+    mean, std = (tensors[name] for name in OBS_STATS)
+    for value in (mean, std):
+        if value.shape != (size,) or value.dtype != np.float32 or not np.isfinite(value).all():
+            raise ValueError(f"observation statistics must be {size} finite numbers")
+    if not (std > 0).all():
+        raise ValueError("a standard deviation of the observations is not above zero")
+    return FixedStats(mean, std)
+
+
+def evolve_run(
+    run: Run,
+    settings: Settings,
+    executor: str = "local",
+    processes: int | None = None,
+    on_epoch: OnEpoch | None = None,
+    cluster: Cluster | None = None,
+) -> EvolutionResult:
+    """Evolve in a run directory from wherever it stands to the last epoch, saving after every epoch.
+
+    Ctrl-C waits for an epoch's bookkeeping, saves the loss so far and is then raised as KeyboardInterrupt.
+    """
+    check_executor(executor, processes)
+    with run.lock():
+        evolution = _resume_or_begin(run, settings)
+        if run.config["settings"] != plain(to_dict(settings)):  # more epochs than before
+            write_json(run.path / "config.json", {**run.config, "settings": to_dict(settings)})
+        config = work_config(settings, evolution.obs_stats)
+        with (
+            MetricsWriter.resume(run, evolution.next_epoch) as metrics,
+            make_executor(executor, BUILD, config, processes, run.logs, cluster) as workers,
+            CheckpointWriter(run) as writer,
+        ):
+            try:
+                while evolution.next_epoch < settings.evolution.epochs:
+                    began, population = time.perf_counter(), evolution.ask()
+                    results = workers.map([request.to_arrays() for request in evolution.requests(population)])
+                    with uninterrupted():
+                        shards = [ShardResult.from_arrays(result) for result in results]
+                        epoch = evolution.tell(population, shards, time.perf_counter() - began)
+                        metrics.write(epoch.epoch, {k: v for k, v in to_dict(epoch).items() if k != "epoch"})
+                        writer.save(evolution)
+                    if on_epoch:
+                        on_epoch(epoch)
+            except BadInput:
+                raise  # most likely of the disk: what is on it stays as it is, and this is the message
+            except BaseException:
+                if evolution.next_epoch:
+                    _finish(evolution, run, writer)
+                raise
+            return _finish(evolution, run, writer)
+
+
+def _resume_or_begin(run: Run, settings: Settings) -> Evolution:
+    """Continue from the newest intact checkpoint; before the first, measure what the settings ask for and save it."""
+    evolution, checkpoint = Evolution(settings), run.load_checkpoint()
+    if checkpoint is not None:
+        evolution.restore(checkpoint, run.path)
+    else:
+        require("warm_start" not in run.config, f"{run.path} lost its warm start: begin a new run.")
+    if settings.policy.obs_stats == "fixed" and evolution.obs_stats is None:
+        evolution.obs_stats, spent = measure_observations(settings)
+        evolution.env_steps += spent
+        run.save_checkpoint(0, evolution.tensors(), {"env_steps": evolution.env_steps})
+    return evolution
+
+
+def _finish(evolution: Evolution, run: Run, writer: CheckpointWriter) -> EvolutionResult:
+    """Save the loss as it is now, once its checkpoint is on disk."""
+    with uninterrupted():
+        writer.wait()
+        return evolution.save_loss(run)
+
+
+class CheckpointWriter:
+    """Write checkpoints while the next epoch runs: waiting for the disk would cost over 1 % of a short one."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._pool = ThreadPoolExecutor(max_workers=1)
+        self._last: Future[Path] | None = None
+
+    def save(self, evolution: Evolution) -> None:
+        """Begin to write a checkpoint, once the one before it is on disk."""
+        self.wait()
+        info = {"env_steps": evolution.env_steps}
+        self._last = self._pool.submit(self._run.save_checkpoint, evolution.next_epoch, evolution.tensors(), info)
+
+    def wait(self) -> None:
+        """Wait for the checkpoint being written, and raise what went wrong with it."""
+        if self._last is not None:
+            last, self._last = self._last, None
+            last.result()
+
+    def __enter__(self) -> CheckpointWriter:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._pool.shutdown()

@@ -1,0 +1,114 @@
+"""The evolution strategy of Algorithm 1: evosax's Open_ES with an optax Adam.
+
+Fitness is maximized here; evosax minimizes, so shaped fitness changes sign on its way in (Eq. 7).
+"""
+
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+from evosax.algorithms.distribution_based.open_es import Open_ES
+from evosax.core.fitness_shaping import identity_fitness_shaping_fn
+from jax import Array
+
+from epg.core.rng import Key
+from epg.settings import EvolutionSettings
+
+PREFIX = "strategy"  # of the names of its tensors in a checkpoint
+
+
+def step_size(settings: EvolutionSettings, epoch: int) -> float:
+    """Return the outer step size at `epoch`, linear from the first to the last value."""
+    share = min(1.0, epoch / settings.anneal_epochs)
+    return settings.step_size + share * (settings.step_size_end - settings.step_size)
+
+
+def sigma(settings: EvolutionSettings, epoch: int) -> float:
+    """Return sigma at `epoch`, linear from the second on (evosax gives the first two the same)."""
+    if settings.sigma_end is None:
+        return settings.sigma
+    share = min(1.0, max(0, epoch - 1) / settings.anneal_epochs)
+    return settings.sigma + share * (settings.sigma_end - settings.sigma)
+
+
+def optimizer(settings: EvolutionSettings) -> optax.GradientTransformation:
+    """Return Adam with L2 regularization in its gradient (paper, section 4) and a linear step size."""
+    schedule = optax.linear_schedule(
+        settings.step_size, settings.step_size_end, transition_steps=settings.anneal_epochs
+    )
+    return optax.chain(
+        optax.add_decayed_weights(2.0 * settings.l2),  # the gradient of l2 * |phi|^2
+        optax.scale_by_adam(b1=settings.beta1, b2=settings.beta2),
+        optax.scale_by_learning_rate(schedule),
+    )
+
+
+def _sigma_schedule(settings: EvolutionSettings) -> optax.Schedule:
+    if settings.sigma_end is None:
+        return optax.constant_schedule(settings.sigma)
+    return optax.linear_schedule(settings.sigma, settings.sigma_end, transition_steps=settings.anneal_epochs)
+
+
+class Strategy:
+    """Ask for perturbed losses, tell their fitness. State goes in and out as arrays by name."""
+
+    def __init__(self, settings: EvolutionSettings, phi: Array) -> None:
+        self._es = Open_ES(
+            population_size=settings.noise_vectors,
+            solution=phi,
+            use_antithetic_sampling=settings.antithetic,
+            optimizer=optimizer(settings),
+            std_schedule=_sigma_schedule(settings),
+            fitness_shaping_fn=identity_fitness_shaping_fn,
+        )
+        self._params = self._es.default_params
+        self._state = _typed(self._es.init(jax.random.key(0), phi, self._params))
+
+    @property
+    def phi(self) -> np.ndarray:
+        """Return the current loss parameters, [D]."""
+        return np.asarray(self._state.mean)
+
+    def ask(self, key: Key) -> np.ndarray:
+        """Return the perturbed losses of an epoch, [V, D]."""
+        return np.asarray(self._es.ask(key, self._state, self._params)[0])
+
+    def tell(self, population: np.ndarray, shaped: np.ndarray) -> None:
+        """Move phi up the shaped fitness [V] (Eq. 7)."""
+        key = jax.random.key(0)  # not used by Open_ES
+        self._state = _typed(self._es.tell(key, population, -shaped, self._state, self._params)[0])
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Return the state of the ES by name, for a checkpoint."""
+        return {name: np.asarray(leaf) for name, leaf in _named(self._state).items()}
+
+    def restore(self, tensors: dict[str, np.ndarray]) -> None:
+        """Continue from the state in a checkpoint; ValueError if it is not one of this strategy."""
+        own = _named(self._state)
+        found = {name: value for name, value in tensors.items() if name.startswith(f"{PREFIX}/")}
+        if set(found) != set(own):
+            differing = sorted(set(found) ^ set(own))
+            raise ValueError(f"the state of the evolution strategy differs in {', '.join(differing[:3])}")
+        leaves = [_like(name, leaf, found[name]) for name, leaf in own.items()]
+        state = jax.tree.unflatten(jax.tree.structure(self._state), leaves)
+        if not np.isfinite(state.mean).all():
+            raise ValueError("phi holds a number that is not finite")
+        self._state = state
+
+
+def _named(state: Any) -> dict[str, Any]:
+    """Return the leaves of a state by their path, in order: strategy/mean, strategy/opt_state/1/mu, ..."""
+    paths, _ = jax.tree_util.tree_flatten_with_path(state)
+    return {f"{PREFIX}/{jax.tree_util.keystr(path, simple=True, separator='/')}": leaf for path, leaf in paths}
+
+
+def _typed(state: Any) -> Any:
+    """Give evosax's weakly typed numbers their dtype: else the second epoch would compile again."""
+    return jax.tree.map(lambda leaf: jax.numpy.asarray(leaf, dtype=leaf.dtype), state)
+
+
+def _like(name: str, leaf: Any, value: np.ndarray) -> Array:
+    if value.shape != np.shape(leaf) or value.dtype != leaf.dtype:
+        raise ValueError(f"{name} must be {leaf.dtype} {np.shape(leaf)}, not {value.dtype} {value.shape}")
+    return jax.numpy.asarray(value)

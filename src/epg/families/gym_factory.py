@@ -1,0 +1,139 @@
+"""A family from a Gymnasium factory: `make(seed) -> gymnasium.Env`, where the seed is the task.
+
+The environments run in this process, one per lifetime, one after the other: any environment will do, but each step
+costs what its Python costs (docs/custom_family.md has the figures).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+from jax import Array
+
+from epg.core.errors import require
+from epg.core.rng import Key
+from epg.core.spaces import Spaces
+from epg.families.base import HostFamily, SimStep, StepResult, Task
+from epg.simulators.base import Simulator
+from epg.simulators.gym import SEED_HALF, GymSimulator, make_env, name_of, space_size
+
+Factory = Callable[[int], gymnasium.Env]
+SEEDS = 2**31 - 1  # number of tasks
+
+
+class Seed(NamedTuple):
+    """A task: what the factory is given."""
+
+    seed: Array  # int32, not negative
+
+
+def sample(key: Key) -> Seed:
+    """Draw a task: every seed is as likely as any other."""
+    return Seed(jax.random.randint(key, (), 0, SEEDS))
+
+
+@dataclass(frozen=True, kw_only=True)
+class GymFamily(HostFamily):
+    """A family simulated by Gymnasium environments, one per lifetime. `gym_family` builds it.
+
+    Its simulator resets by itself, so its readout is: the observation that the next action follows, the observation
+    that closed the step, reward, terminated, truncated, diverged.
+    """
+
+    make: Factory
+    """Return the environment of a task. Everything about the task is decided here, `reset` only draws episodes."""
+    observation_space: Box | Discrete
+    """The environments' observation space."""
+    action_space: Box | Discrete
+    """The environments' action space."""
+
+    @property
+    def readout_size(self) -> int:
+        """Return the length of two observations and four numbers."""
+        return 2 * self.spaces.observation + 4
+
+    def simulate(self, tasks: Sequence[Task]) -> Simulator:
+        """Make one environment per task."""
+        return GymSimulator(self, [int(task.seed) for task in tasks])
+
+    def initial_state(self, key: Key, task: Task) -> Array:
+        """Draw the seed of an episode, as two numbers."""
+        return jax.random.randint(key, (2,), 0, SEED_HALF).astype(jnp.float32)
+
+    def observation(self, readout: Array, task: Task) -> Array:
+        """Return the observation that the next action follows."""
+        return readout[: self.spaces.observation]
+
+    def to_ctrl(self, readout: Array, action: Array, task: Task) -> Array:
+        """Return the environment's action, flat, and whether the policy's was finite.
+
+        Of a Box, [-1, 1] is clipped and stretched over a component's bounds; a component without two bounds is taken
+        as it is, and clipped at the one it may have.
+        """
+        if isinstance(self.action_space, Discrete):
+            choice = action.astype(jnp.float32) + float(self.action_space.start)
+            return jnp.stack([choice, jnp.ones(())])
+        low, high = (bound.astype(np.float32).ravel() for bound in (self.action_space.low, self.action_space.high))
+        with np.errstate(over="ignore"):  # some spaces write "unbounded" as the largest float
+            bounded = np.isfinite(high - low)
+        least, most = np.where(bounded, low, np.float32(-1)), np.where(bounded, high, np.float32(1))
+        finite = jnp.all(jnp.isfinite(action))
+        units = jnp.where(bounded, jnp.clip(action, -1.0, 1.0), action)
+        ctrl = jnp.clip((least + most) / 2 + units * ((most - least) / 2), low, high)
+        return jnp.concatenate([jnp.where(finite, ctrl, 0.0), finite[None].astype(jnp.float32)])
+
+    def step_result(self, step: SimStep, task: Task) -> StepResult:
+        """Read the result from the simulator's readout."""
+        size = self.spaces.observation
+        reward, terminated, truncated, diverged = step.after[2 * size :]
+        return StepResult(
+            next_observation=step.after[size : 2 * size],
+            reward=reward,
+            terminated=terminated > 0,
+            truncated=truncated > 0,
+            diverged=diverged > 0,
+            reset=(terminated > 0) | (truncated > 0),
+            readout=step.after,
+        )
+
+
+def gym_family(
+    name: str, make: Factory, *, horizon: int | None = None, version: int = 1, summary: str = ""
+) -> GymFamily:
+    """Return the family of the environments `make(seed)`; by default their own time limit is the horizon."""
+    environment = make_env(name, make, 0)
+    observed, acted = environment.observation_space, environment.action_space
+    limit = environment.spec.max_episode_steps if environment.spec is not None else None
+    environment.close()
+    require(
+        isinstance(observed, Box | Discrete),
+        f"family {name!r}: observations must be a Box or Discrete space, not {type(observed).__name__}: wrap the "
+        "environment in gymnasium.wrappers.FlattenObservation.",
+    )
+    require(
+        isinstance(acted, Box | Discrete),
+        f"family {name!r}: actions must be a Box or Discrete space, not {type(acted).__name__}.",
+    )
+    horizon = horizon if horizon is not None else limit
+    require(horizon is not None, f"family {name!r}: its environments have no time limit of their own, give a horizon.")
+    assert isinstance(observed, Box | Discrete)
+    assert isinstance(acted, Box | Discrete)
+    assert horizon is not None
+    require(horizon > 0, f"family {name!r}: its horizon must be above zero, not {horizon}.")
+    return GymFamily(
+        name=name,
+        version=version,
+        summary=summary or f"the environments of {name_of(make)}",
+        spaces=Spaces(observation=space_size(observed), action=space_size(acted), discrete=isinstance(acted, Discrete)),
+        horizon=horizon,
+        sample=sample,
+        specification=make.__doc__ or "",
+        make=make,
+        observation_space=observed,
+        action_space=acted,
+    )

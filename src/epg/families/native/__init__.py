@@ -1,0 +1,1 @@
+"""Families written in JAX: simulated inside the compiled lifetime."""

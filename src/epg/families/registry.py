@@ -1,0 +1,95 @@
+"""Families by name. Registering one is this file's line, its family file and its recipe file."""
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+from epg.core.errors import BadInput, require
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a family is, as text: naming a family loads nothing."""
+
+    target: str
+    """`module:attribute` of the family."""
+    recipe: str
+    """Module of its recipe, in epg.recipes."""
+    version: int = 1
+    """The family's version, for the id of its Gymnasium environment."""
+    time_limit: int | None = None
+    """The family's horizon; None: its environment has no time limit."""
+
+
+def _native(target: str, recipe: str, time_limit: int) -> Entry:
+    return Entry(f"epg.families.native.{target}", recipe, time_limit=time_limit)
+
+
+def _mujoco(target: str, recipe: str, time_limit: int | None) -> Entry:
+    return Entry(f"epg.families.mujoco.{target}", recipe, time_limit=time_limit)
+
+
+REGISTRY = {
+    "point-goal": _native("point:POINT_GOAL", "point_goal", 32),
+    "point-reach": _native("point:POINT_REACH", "point_reach", 32),
+    "random-pendulum": _native("pendulum:RANDOM_PENDULUM", "random_pendulum", 200),
+    "random-cart-pole": _native("cart_pole:RANDOM_CART_POLE", "random_cart_pole", 200),
+    "random-hopper": _mujoco("hopper:RANDOM_HOPPER", "random_hopper", 1000),
+    "random-walker": _mujoco("walker:RANDOM_WALKER", "random_walker", 1000),
+    "random-reacher": _mujoco("reacher:RANDOM_REACHER", "random_reacher", 50),
+    "directional-hopper": _mujoco("hopper:DIRECTIONAL_HOPPER", "directional_hopper", 1000),
+    "directional-half-cheetah": _mujoco("half_cheetah:DIRECTIONAL_HALF_CHEETAH", "directional_half_cheetah", 200),
+    "goal-ant": _mujoco("ant:GOAL_ANT", "goal_ant", 200),
+    "goal-ant-right": _mujoco("ant:GOAL_ANT_RIGHT", "goal_ant", 200),
+    "goal-ant-left": _mujoco("ant:GOAL_ANT_LEFT", "goal_ant", 200),
+    "goal-ant-no-reset": _mujoco("ant:GOAL_ANT_NO_RESET", "goal_ant", None),
+    "fetch-reach": _mujoco("fetch:FETCH_REACH", "fetch_reach", 50),
+}
+
+REFERENCE = "@reference"
+"""Suffix of a MuJoCo family's name that asks for Gymnasium's integrator and time step."""
+
+
+def entry_of(name: str) -> Entry | None:
+    """Return the entry of a registered family, or of the family that NAME@reference is a variant of."""
+    return REGISTRY.get(name.removesuffix(REFERENCE))
+
+
+def is_registered(name: str) -> bool:
+    """Tell whether a family comes with this package; any other is the user's own code."""
+    return entry_of(name) is not None
+
+
+def load(name: str) -> Any:
+    """Return the object registered under a name, or at `module:attribute`; `NAME@reference` has stock physics."""
+    if name.endswith(REFERENCE):
+        family = load(name.removesuffix(REFERENCE))
+        require(
+            hasattr(family, "reference"),
+            f"family {name!r}: only MuJoCo families have reference physics, leave {REFERENCE} away.",
+        )
+        return family.reference
+    entry = REGISTRY.get(name)
+    module, _, attribute = (entry.target if entry else name).partition(":")
+    if not attribute or not module or module.startswith("."):
+        raise BadInput(f"unknown family {name!r}: choose one of {', '.join(REGISTRY)}, or module:attribute.")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        raise BadInput(f"family {name!r}: no module named {error.name!r} can be imported.") from None
+    except AttributeError:
+        raise BadInput(f"family {name!r}: module {module!r} has no {attribute!r}.") from None
+    except Exception as error:  # whatever a user's module raises when imported
+        raise BadInput(f"family {name!r}: importing {module!r} raised {type(error).__name__}: {error}.") from error
+
+
+def find_family(name: str) -> Any:
+    """Return the family of this name, refusing what is not a family."""
+    from epg.families.base import Family  # here: it imports JAX
+
+    family = load(name)
+    require(
+        isinstance(family, Family),
+        f"{name!r} is a {type(family).__name__}, not a family: name the module:attribute of one (epg.JaxFamily, ...).",
+    )
+    return family

@@ -1,0 +1,1 @@
+"""Learners: what turns a window of experience into a policy update."""

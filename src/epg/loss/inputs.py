@@ -1,0 +1,106 @@
+"""What the loss sees: the declared inputs, and where each stands in the arrays of the network.
+
+rows [N, C]:      inputs that change from step to step (observation, action, done, policy output, ...)
+constants [K]:    inputs that are the same at every step of an update (memory, log-std, task features, progress)
+
+Always seen: observation, action, done, policy output, memory. Declared in `loss.inputs`:
+
+reward                the reward. Without it, no reward reaches an update.
+reward-products       reward times observation, and reward times the decayed sum of past actions
+observation-products  products of two observations, seen by the head only
+task-features         what the family tells about the task (GoalAnt's goal)
+progress              how much of the lifetime has passed
+
+The paper feeds both to every row. Constants are kept apart because a convolution of a constant needs no convolution:
+its kernel is summed over time first, which saves most of the first layer's arithmetic.
+"""
+
+import jax.numpy as jnp
+from jax import Array
+
+from epg.core.errors import require
+from epg.core.spaces import Spaces
+from epg.core.types import Experience
+from epg.policies.linear import observation_products
+from epg.settings import LossSettings
+
+Columns = dict[str, slice]
+
+
+def row_columns(settings: LossSettings, spaces: Spaces) -> Columns:
+    """Return the columns of each declared input within a row."""
+    widths = {"observation": spaces.observation, "action": spaces.action, "done": 1, "policy": spaces.action}
+    if settings.sees_reward:
+        widths["reward"] = 1
+    if "reward-products" in settings.inputs:
+        widths |= {"reward x observation": spaces.observation, "reward x action trace": spaces.action}
+    return _columns(widths)
+
+
+def head_columns(settings: LossSettings, spaces: Spaces) -> Columns:
+    """Return the columns of each declared input within a row of the head, which sees more than the convolutions."""
+    columns = row_columns(settings, spaces)
+    if "observation-products" in settings.inputs:
+        start, products = width_of(columns), spaces.observation * (spaces.observation + 1) // 2
+        columns["observation products"] = slice(start, start + products)
+    return columns
+
+
+def constant_columns(settings: LossSettings, spaces: Spaces) -> Columns:
+    """Return the columns of each declared input that is constant within an update."""
+    widths = {"memory": settings.memory}
+    if not spaces.discrete:
+        widths["log_std"] = spaces.action
+    if "task-features" in settings.inputs:
+        require(spaces.features > 0, "loss.inputs names task-features, but the family has no task features.")
+        widths["task features"] = spaces.features
+    if "progress" in settings.inputs:
+        widths["progress"] = 2
+    return _columns(widths)
+
+
+def _columns(widths: dict[str, int]) -> Columns:
+    columns, start = {}, 0
+    for name, width in widths.items():
+        columns[name] = slice(start, start + width)
+        start += width
+    return columns
+
+
+def width_of(columns: Columns) -> int:
+    """Return the number of columns."""
+    return max(column.stop for column in columns.values())
+
+
+def build_rows(settings: LossSettings, experience: Experience) -> Array:
+    """Stack the declared inputs of each window position, [N, C]. Policy columns are zero: they change with theta."""
+    window = experience.window
+    parts = [window.observation, window.action, window.done[:, None], jnp.zeros_like(window.action)]
+    if settings.sees_reward:
+        parts.append(window.reward[:, None])
+    if "reward-products" in settings.inputs:
+        parts.append(reward_products(experience))
+    return jnp.concatenate(parts, axis=1)
+
+
+def reward_products(experience: Experience) -> Array:
+    """Return reward x observation and reward x action trace at each window position, [N, O + A]."""
+    reward = experience.window.reward[:, None]
+    return jnp.concatenate([reward * experience.window.observation, reward * experience.action_trace], axis=1)
+
+
+def build_head_rows(settings: LossSettings, rows: Array, observation: Array) -> Array:
+    """Append what only the head sees, [B, C] -> [B, C + O (O + 1) / 2] with products of observations."""
+    if "observation-products" not in settings.inputs:
+        return rows
+    return jnp.concatenate([rows, observation_products(observation)], axis=1)
+
+
+def build_constants(settings: LossSettings, experience: Experience, memory: Array, log_std: Array) -> Array:
+    """Stack the declared inputs that are the same at every position, [K]; `memory` is the memory's output."""
+    parts = [memory, log_std]
+    if "task-features" in settings.inputs:
+        parts.append(experience.task_features)
+    if "progress" in settings.inputs:
+        parts.append(experience.progress)
+    return jnp.concatenate(parts)

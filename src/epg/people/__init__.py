@@ -1,1 +1,0 @@
-"""Layer 4, people: the command line, presets, figures and reports."""

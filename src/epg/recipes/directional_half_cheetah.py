@@ -1,0 +1,23 @@
+"""Recipe of directional-half-cheetah. The loss sees the reward, not the direction."""
+
+from dataclasses import replace
+
+from epg.recipes.base import PPOTuning, Recipe
+from epg.recipes.mujoco import ANNEALED, BOTH_DIRECTIONS, EVOLUTION, POLICY
+from epg.settings import LifetimeSettings, LossSettings, Settings
+
+RECIPE = Recipe(
+    laptop=Settings(
+        family="directional-half-cheetah",
+        policy=POLICY,
+        loss=LossSettings(window=256, inputs=("reward", "reward-products"), hidden=32),
+        lifetime=LifetimeSettings(64, updates=24, minibatch=64, update_epochs=4, scoring_episodes=2, **ANNEALED),
+        evolution=replace(EVOLUTION, **BOTH_DIRECTIONS),
+    ),
+    paper_inputs=("reward",),
+    paper_sizes=(32, 256),
+    ppo={
+        1536: PPOTuning(steps_per_update=128, learning_rate=3e-3, learning_rate_end=0.0),
+        8192: PPOTuning(steps_per_update=256, learning_rate=3e-3, learning_rate_end=0.0),
+    },
+)

@@ -1,0 +1,23 @@
+"""Recipe of random-hopper. The loss sees no reward."""
+
+from dataclasses import replace
+
+from epg.recipes.base import PPOTuning, Recipe
+from epg.recipes.mujoco import ANNEALED, EVOLUTION, POLICY
+from epg.settings import LifetimeSettings, LossSettings, Settings
+
+RECIPE = Recipe(
+    laptop=Settings(
+        family="random-hopper",
+        policy=POLICY,
+        loss=LossSettings(window=512),
+        lifetime=LifetimeSettings(64, updates=32, minibatch=64, update_epochs=8, scoring_episodes=4, **ANNEALED),
+        evolution=replace(EVOLUTION, horizon=500),
+    ),
+    paper_sizes=(64, 128),
+    ppo={
+        1024: PPOTuning(steps_per_update=128, learning_rate=3e-3, log_std=0.0, obs_stats="fixed"),
+        2048: PPOTuning(256, update_epochs=20, entropy_weight=0.01, log_std=0.0, obs_stats="fixed"),
+        8192: PPOTuning(steps_per_update=256, learning_rate_end=0.0, log_std=0.0),
+    },
+)

@@ -1,0 +1,56 @@
+"""Settings of an evolution: validated when built, written into every run. No JAX here.
+
+One file per section. The command line, the report and the figures read settings without loading JAX.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from epg.core.errors import require
+from epg.settings.codec import flat, from_dict, to_dict
+from epg.settings.evolution import EvolutionSettings, TaskSharing
+from epg.settings.guidance import GuidanceSettings
+from epg.settings.lifetime import LifetimeSettings
+from epg.settings.loss import LossInput, LossSettings
+from epg.settings.policy import PolicySettings
+from epg.settings.ppo import PPOSettings
+
+__all__ = [
+    "EvolutionSettings",
+    "GuidanceSettings",
+    "LifetimeSettings",
+    "LossInput",
+    "LossSettings",
+    "PPOSettings",
+    "PolicySettings",
+    "Settings",
+    "TaskSharing",
+    "flat",
+    "from_dict",
+    "to_dict",
+]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All settings of an evolution: the content of a run's `config.json`."""
+
+    family: str
+    """Name of a registered family, or `module:attribute`."""
+    seed: int = 0
+    """Seed from which every random number of the run is derived."""
+    policy: PolicySettings = field(default_factory=PolicySettings)
+    loss: LossSettings = field(default_factory=LossSettings)
+    lifetime: LifetimeSettings = field(default_factory=LifetimeSettings)
+    guidance: GuidanceSettings = field(default_factory=GuidanceSettings)
+    ppo: PPOSettings = field(default_factory=PPOSettings)
+    evolution: EvolutionSettings = field(default_factory=EvolutionSettings)
+
+    def __post_init__(self) -> None:
+        require(0 <= self.seed < 2**32, f"seed must lie in [0, 2^32), not {self.seed}.")
+        require(
+            self.loss.window >= self.lifetime.steps_per_update,
+            f"loss.window ({self.loss.window}) must be at least "
+            f"lifetime.steps_per_update ({self.lifetime.steps_per_update}).",
+        )

@@ -1,0 +1,87 @@
+"""Settings of the outer loop."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from epg.core.errors import require
+from epg.settings.checks import require_positive
+
+TaskSharing = Literal["all", "pair", "none"]
+
+
+@dataclass(frozen=True)
+class EvolutionSettings:
+    """The outer loop: an evolution strategy over phi (Algorithm 1)."""
+
+    epochs: int = 100
+    """Outer steps."""
+    noise_vectors: int = 32
+    """V: perturbed losses per epoch (population size)."""
+    lifetimes: int = 64
+    """W: lifetimes per epoch; each loss is evaluated on W / V tasks."""
+    antithetic: bool = True
+    """Whether noise vectors come in pairs of opposite sign."""
+    task_sharing: TaskSharing = "all"
+    """Which losses of an epoch share tasks and random numbers: all (ranked per task), the two of an antithetic pair
+    (compared with each other), or none (the paper)."""
+    balanced_tasks: bool = True
+    """Whether shared tasks are spread evenly over directions and signs, in families that declare an orbit."""
+    sigma: float = 0.05
+    """Standard deviation of the noise on phi."""
+    sigma_end: float | None = None
+    """Sigma after annealing; by default it is constant."""
+    step_size: float = 0.02
+    """Outer step size at the first epoch."""
+    step_size_end: float = 0.02
+    """Outer step size after annealing."""
+    anneal_epochs: int = 1
+    """Epochs over which step size and sigma are annealed linearly."""
+    beta1: float = 0.0
+    """beta1 of the outer Adam."""
+    beta2: float = 0.99
+    """beta2 of the outer Adam."""
+    l2: float = 0.0
+    """Weight of the L2 penalty on phi."""
+    horizon: int | None = None
+    """Steps at which episodes are cut during evolution, to save scoring time; by default the family's horizon."""
+    shard: int = 32
+    """Lifetimes evaluated together: the unit of work. It is part of the result's identity; the number of processes
+    is not."""
+
+    def __post_init__(self) -> None:
+        names = "epochs", "noise_vectors", "lifetimes", "sigma", "step_size", "step_size_end", "anneal_epochs", "shard"
+        require_positive(self, "evolution", *names)
+        require(self.noise_vectors > 1, "evolution.noise_vectors must be at least 2: ranks need a comparison.")
+        require(
+            self.noise_vectors % 2 == 0,  # for pairs; evosax requires it without pairs too
+            f"evolution.noise_vectors ({self.noise_vectors}) must be even.",
+        )
+        for name in ("noise_vectors", "shard"):
+            require(
+                self.lifetimes % getattr(self, name) == 0,
+                f"evolution.lifetimes ({self.lifetimes}) must be a multiple of "
+                f"evolution.{name} ({getattr(self, name)}).",
+            )
+        require(
+            self.task_sharing != "pair" or self.antithetic,
+            "evolution.task_sharing pair needs evolution.antithetic.",
+        )
+        require(
+            self.sigma_end is None or 0 < self.sigma_end < math.inf,
+            f"evolution.sigma_end must be above zero, not {self.sigma_end}.",
+        )
+        require(self.horizon is None or self.horizon > 0, f"evolution.horizon must be above zero, not {self.horizon}.")
+        require(0 <= self.beta1 < 1, f"evolution.beta1 must lie in [0, 1), not {self.beta1}.")
+        require(0 < self.beta2 < 1, f"evolution.beta2 must lie between 0 and 1, not {self.beta2}.")
+        require(self.l2 >= 0, f"evolution.l2 must not be negative, not {self.l2}.")
+
+    @property
+    def tasks_per_loss(self) -> int:
+        """Tasks on which each loss is evaluated in an epoch, W / V."""
+        return self.lifetimes // self.noise_vectors
+
+    @property
+    def balanced(self) -> int:
+        """How many consecutive tasks are spread over the family's orbit; 0: none."""
+        return self.tasks_per_loss if self.balanced_tasks and self.task_sharing != "none" else 0

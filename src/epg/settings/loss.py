@@ -1,0 +1,67 @@
+"""Settings of the learned loss."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from epg.core.errors import require
+from epg.settings.checks import require_positive
+
+LossInput = Literal["reward", "reward-products", "observation-products", "task-features", "progress"]
+
+
+@dataclass(frozen=True)
+class LossSettings:
+    """The learned loss: temporal convolutions over the window, memory, dense head (paper, section 4)."""
+
+    window: int = 128
+    """N: number of newest transitions that the loss sees."""
+    inputs: tuple[LossInput, ...] = ()
+    """Inputs beside observation, action, done, policy output and memory; see loss/inputs.py."""
+    memory: int = 32
+    """Tanh units of the memory, trained with the policy."""
+    kernels: tuple[int, ...] = (8, 4)
+    """Kernel length of each temporal convolution."""
+    strides: tuple[int, ...] = (7, 2)
+    """Stride of each temporal convolution."""
+    channels: int = 10
+    """Output channels of each temporal convolution."""
+    context: int = 32
+    """Units of the layer that follows the convolutions: the length of the context vector."""
+    hidden: int = 16
+    """Units of the head's hidden layer."""
+    pooling: Literal["mean", "flatten"] = "mean"
+    """How time is removed before the context layer. With mean, the number of parameters does not depend on N."""
+    init: Literal["target-action", "random"] = "target-action"
+    """Initial head: random weights, or the distance between the policy's mean and a target action near zero."""
+    init_temporal: Literal["random", "reward-correlation"] = "random"
+    """Initial convolutions: random weights, or the window's mean of the reward products (needs reward-products)."""
+
+    def __post_init__(self) -> None:
+        require_positive(self, "loss", "window", "memory", "channels", "context", "hidden")
+        require(len(set(self.inputs)) == len(self.inputs), "loss.inputs must not name an input twice.")
+        require(
+            "reward-products" not in self.inputs or "reward" in self.inputs,
+            "loss.inputs reward-products needs reward: it multiplies the reward.",
+        )
+        require(
+            self.init_temporal == "random" or "reward-products" in self.inputs,
+            "loss.init_temporal reward-correlation needs reward-products in loss.inputs: it carries their mean.",
+        )
+        require(
+            len(self.kernels) == len(self.strides) and min(*self.kernels, *self.strides, 1) > 0,
+            "loss.kernels and loss.strides need one positive number per convolution.",
+        )
+        require(self.frames > 0, f"loss.window of {self.window} is too short for its convolutions.")
+
+    @property
+    def sees_reward(self) -> bool:
+        """Whether the reward is a declared input."""
+        return "reward" in self.inputs
+
+    @property
+    def frames(self) -> int:
+        """Length in time of the last convolution's output."""
+        length = self.window
+        for kernel, stride in zip(self.kernels, self.strides, strict=True):
+            length = (length - kernel) // stride + 1 if length >= kernel else 0
+        return length

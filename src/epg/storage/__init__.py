@@ -1,0 +1,1 @@
+"""Files: atomic writes, run directories, checkpoints, metrics, artefacts. Nothing is ever unpickled."""

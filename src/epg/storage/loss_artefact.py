@@ -1,0 +1,62 @@
+"""The evolved loss as a file: phi, fixed observation statistics if it has any, and a manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from epg.core.errors import require
+from epg.storage.artefact import Kind
+from epg.storage.files import Tensors
+
+LOSS = Kind("loss", "loss", 2, {"parameters": int, "settings": dict, "seed": int, "epochs": int, "curve": list})
+OPTIONAL = {"obs_mean", "obs_std"}
+
+
+@dataclass(frozen=True)
+class LossArtefact:
+    """An evolved loss, ready to train policies."""
+
+    phi: np.ndarray
+    """Loss parameters, float32 [D]."""
+    tensors: Tensors
+    """All tensors: phi, and obs_mean and obs_std if observation statistics are fixed."""
+    manifest: dict[str, Any]
+    """What it is and where it came from."""
+
+
+def save_loss(directory: str | Path, tensors: Mapping[str, np.ndarray], manifest: Mapping[str, Any]) -> str:
+    """Write a loss and return the digest of its tensors."""
+    whole = {**manifest, "parameters": int(np.asarray(tensors["phi"]).size)}
+    _check(dict(tensors), whole, str(Path(directory) / LOSS.tensors))
+    return LOSS.save(directory, tensors, whole)
+
+
+def load_loss(path: str | Path) -> LossArtefact:
+    """Load a loss from its directory, its loss.json or its loss.safetensors, refusing anything damaged."""
+    tensors, manifest = LOSS.load(path)
+    _check(tensors, manifest, str(path))
+    require(
+        all(value is None or type(value) in (int, float) for value in manifest["curve"]),
+        f"{path}: curve must be a list of numbers.",
+    )
+    return LossArtefact(tensors["phi"], tensors, manifest)
+
+
+def _check(tensors: Tensors, manifest: Mapping[str, Any], name: str) -> None:
+    require("phi" in tensors and set(tensors) <= {"phi", *OPTIONAL}, f"{name} is damaged: it must hold the tensor phi.")
+    phi = tensors["phi"]
+    require(
+        phi.dtype == np.float32 and phi.ndim == 1,
+        f"{name} is not a loss: phi must be a float32 vector, not {phi.dtype} of shape {phi.shape}.",
+    )
+    require(
+        len(phi) == manifest["parameters"],
+        f"{name} is not the loss of its manifest: phi has length {len(phi)}, not {manifest['parameters']}.",
+    )
+    for key, value in tensors.items():
+        require(bool(np.isfinite(value).all()), f"{name} is damaged: {key} holds a number that is not finite.")

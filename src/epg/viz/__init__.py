@@ -1,0 +1,1 @@
+"""Pictures: curves, reports, films, the camera. All but films are drawn from saved files, without JAX."""

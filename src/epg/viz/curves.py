@@ -1,0 +1,261 @@
+"""Figures of a run, drawn from the files it saved: no JAX, so any of them can be redrawn on a laptop.
+
+The only module that imports matplotlib. In order: the figures, their curves, how they are drawn.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib import colormaps, style
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from epg.core.errors import require
+from epg.storage.files import make_directory, read_tensors, write_atomic
+from epg.viz.run_reader import (
+    Epochs,
+    Floats,
+    Lifetimes,
+    read_config,
+    read_epochs,
+    read_lifetimes,
+    read_object,
+    read_results,
+)
+
+POINTS = 200  # most points a curve is drawn with
+MARGIN = 1.015  # of the steps: a point at the last one is drawn whole
+SINGLES = 5  # single lifetimes drawn per method, as in the paper
+# Okabe and Ito's colours, told apart by colour-blind readers. A method keeps its colour in every figure.
+COLOURS = {"epg": "#0072B2", "ppo": "#D55E00", "reinforce": "#009E73", "maml": "#CC79A7", "rl2": "#E69F00"}
+PATHS = colormaps["Greys"]
+SIGNAL, ALPHA, OTHER = "#009E73", "#CC79A7", "#555555"
+STYLE = {
+    "svg.hashsalt": "epg",  # without it every drawing gets new random ids
+    "font.size": 9.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "savefig.dpi": 150,
+}
+
+
+def learning_curves(run: Path) -> list[Path]:
+    """Draw return and KL against environment steps for every method of a run (paper, Figures 5-7)."""
+    results, methods = read_results(run), read_lifetimes(run)
+    with style.context(["default", STYLE]):
+        figure = Figure(figsize=(7, 5.4), layout="constrained")
+        top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
+        for method in methods:
+            _draw_lifetimes(top, method, method.episode_return, 1)
+            _draw_lifetimes(bottom, method, method.kl, method.steps_per_update)
+        if not any(np.isfinite(method.episode_return[method.finite]).any() for method in methods):
+            top.text(0.5, 0.5, "no episode ended", transform=top.transAxes, ha="center", color="0.35")
+        _scale_kl(bottom, methods)
+        top.set(ylabel="episode return")
+        bottom.set(xlabel="environment steps", ylabel="KL per update (nats)", xlim=(0, MARGIN * results["steps"]))
+        _legend(top)
+        _title(figure, f"{results['family']}: learning on {results['tasks']} held-out tasks")
+        key = "line: mean; band: interquartile range; dotted: single lifetimes"
+        _note(figure, [key, *_nonfinite_notes(methods)])
+        return _save(figure, run, "learning_curves")
+
+
+def fitness_over_epochs(runs: Sequence[Path]) -> list[Path]:
+    """Draw fitness, and below it the share of signal and α, against epochs (paper, Figure 20).
+
+    One run: mean, standard deviation and best of its population. Several: mean and standard deviation of their means.
+    The figure goes to the first run.
+    """
+    require(len(runs) > 0, "fitness over epochs needs at least one run.")
+    configs, evolutions = [read_config(run) for run in runs], [read_epochs(run) for run in runs]
+    with style.context(["default", STYLE]):
+        figure = Figure(figsize=(7, 4.8), layout="constrained")
+        top, bottom = figure.subplots(2, 1, height_ratios=[3, 1])
+        top.sharex(bottom)
+        top.tick_params(labelbottom=False)
+        _draw_fitness(top, evolutions)
+        families = ", ".join(dict.fromkeys(str(config["family"]) for config in configs))
+        _title(figure, f"{families}: evolution of the loss")
+        top.set(ylabel="fitness (return)")
+        _draw_shares(bottom, evolutions)
+        bottom.set(xlabel="epoch", ylabel="share", ylim=(-0.05, 1.05))
+        bottom.xaxis.get_major_locator().set_params(integer=True)
+        _legend(top)
+        _legend(bottom)
+        _note(figure, _fitness_notes(configs, evolutions))
+        return _save(figure, runs[0], "fitness")
+
+
+def paths_in_the_plane(run: Path) -> list[Path]:
+    """Draw where a filmed body went over its lifetime, an episode per line, light to dark (paper, Figure 15)."""
+    tensors, _ = read_tensors(run / "film.safetensors")
+    needed = {"lifetime/qpos", "lifetime/reset", "goal"}
+    require(needed <= tensors.keys(), f"{run / 'film.safetensors'} has no path and goal to draw.")
+    path, goal = tensors["lifetime/qpos"][:, :2], tensors["goal"]
+    episodes = np.split(path, np.flatnonzero(tensors["lifetime/reset"]) + 1)
+    title = str(read_object(run / "film.json", "title")["title"])
+    with style.context(["default", STYLE]):
+        figure = Figure(figsize=(5.4, 5.2), layout="constrained")
+        axes = figure.subplots()
+        begun = 0
+        for episode in episodes:
+            axes.plot(*episode.T, color=PATHS(0.15 + 0.85 * begun / len(path)), linewidth=1.0)
+            begun += len(episode)
+        axes.plot(0.0, 0.0, "o", color=COLOURS["epg"], markersize=8, label="start", zorder=3)
+        axes.plot(goal[0], goal[1], "*", color=SIGNAL, markersize=15, label="goal", zorder=3)
+        axes.set(xlabel="x (m)", ylabel="y (m)", aspect="equal")
+        axes.set_adjustable("datalim")
+        _legend(axes)
+        _title(figure, title)
+        _note(figure, [f"{len(path):,} steps of training; light: early, dark: late"])
+        return _save(figure, run, "paths")
+
+
+def resample(values: Floats, spacing: int = 1, points: int = POINTS) -> tuple[Floats, Floats]:
+    """Average `values` [tasks, columns] in at most `points` equal bins of columns `spacing` steps apart.
+
+    Returns the step at which each bin ends, and [tasks, bins]. NaN marks a column without a value: an empty
+    bin repeats the bin before it, and is NaN until the first value.
+    """
+    tasks, columns = values.shape
+    bins = min(points, columns)
+    of_column = np.arange(columns) * bins // columns
+    task, column = np.nonzero(~np.isnan(values))
+    total, count = np.zeros((tasks, bins)), np.zeros((tasks, bins))
+    np.add.at(total, (task, of_column[column]), values[task, column])
+    np.add.at(count, (task, of_column[column]), 1)
+    newest = np.maximum.accumulate(np.where(count > 0, np.arange(bins), -1), axis=1)
+    means = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
+    carried = np.take_along_axis(means, np.maximum(newest, 0), axis=1)
+    ends = np.searchsorted(of_column, np.arange(bins), side="right") * spacing
+    return ends.astype(float), np.where(newest >= 0, carried, np.nan)
+
+
+def _draw_lifetimes(axes: Axes, method: Lifetimes, values: Floats, spacing: int) -> None:
+    """Draw mean, interquartile range and a few single lifetimes of [tasks, columns]."""
+    colour = COLOURS.get(method.name, OTHER)
+    values = np.where(method.finite[:, None], values, np.nan)
+    # No more bins than a lifetime has values: empty ones would draw steps that nothing took.
+    seldom = int(np.median(np.isfinite(values[method.finite]).sum(axis=1))) if method.finite.any() else 0
+    x, y = resample(values, spacing, min(max(seldom, 1), POINTS))
+    # The same tasks for every method, so that dotted curves can be compared.
+    singles = np.random.default_rng(0).permutation(len(y))[:SINGLES]
+    for task in singles:
+        axes.plot(x, y[task], color=colour, linewidth=0.7, linestyle=":", alpha=0.8)
+    seen = np.isfinite(y).any(axis=0)
+    if not seen.any():
+        axes.plot([], [], color=colour, label=method.label)  # keeps its place in the legend
+        return
+    low, high = np.nanpercentile(y[:, seen], [25, 75], axis=0)
+    axes.fill_between(x[seen], low, high, color=colour, alpha=0.18, linewidth=0)
+    _line(axes, x[seen], np.nanmean(y[:, seen], axis=0), color=colour, label=method.label)
+
+
+def _draw_fitness(axes: Axes, evolutions: Sequence[Epochs]) -> None:
+    first, colour = evolutions[0], COLOURS["epg"]
+    means = _stack([evolution.fitness_mean for evolution in evolutions])
+    x, mean = first.epoch[: means.shape[1]], means.mean(axis=0)
+    if len(evolutions) == 1:
+        std, label, band = first.fitness_std, "mean of population", "± 1 standard deviation"
+        _line(
+            axes,
+            x,
+            first.fitness_best,
+            color=colour,
+            linewidth=0.8,
+            linestyle="--",
+            label="best of population",
+        )
+    else:
+        std, label = means.std(axis=0, ddof=1), f"mean of {len(means)} runs"
+        band = "± 1 standard deviation across runs"
+    _line(axes, x, mean, color=colour, label=label)
+    low, high = mean - std, mean + std
+    axes.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0, label=band)
+
+
+def _draw_shares(axes: Axes, evolutions: Sequence[Epochs]) -> None:
+    shares = _stack([evolution.signal_share for evolution in evolutions]).mean(axis=0)
+    alphas = _stack([evolution.alpha for evolution in evolutions]).mean(axis=0)
+    x = evolutions[0].epoch[: len(shares)]
+    if np.isfinite(shares).any():  # unknown where each loss meets a single task
+        _line(axes, x, shares, color=SIGNAL, linewidth=1.0, label="signal: variance between losses / total")
+    _line(axes, x, alphas, color=ALPHA, linewidth=1.0, label="guidance α")
+
+
+def _stack(series: Sequence[Floats]) -> Floats:
+    """Stack what all runs have: [runs, epochs of the shortest]."""
+    length = min(map(len, series))
+    return np.stack([values[:length] for values in series])
+
+
+def _line(axes: Axes, x: Floats, y: Floats, **how: Any) -> None:
+    # A line of one point would be invisible.
+    axes.plot(x, y, **{"linewidth": 1.8, "marker": "o" if len(x) == 1 else "", **how})
+
+
+def _scale_kl(axes: Axes, methods: Sequence[Lifetimes]) -> None:
+    """Make the KL axis logarithmic where it spans more than a factor of 30."""
+    drawn = np.concatenate([method.kl[method.finite].ravel() for method in methods])
+    positive = drawn[drawn > 0]
+    if len(positive) and np.percentile(positive, 99) > 30 * np.percentile(positive, 1):
+        # A KL of zero leaves through the bottom, instead of stretching the axis to rounding error.
+        axes.set_yscale("log", nonpositive="clip")
+        axes.set_ylim(bottom=0.5 * float(np.percentile(positive, 1)))
+
+
+def _nonfinite_notes(methods: Sequence[Lifetimes]) -> list[str]:
+    bad = [(method.label, int((~method.finite).sum()), len(method.final)) for method in methods]
+    return [f"{label}: {n} of {tasks} lifetimes non-finite, not drawn" for label, n, tasks in bad if n]
+
+
+def _fitness_notes(configs: Sequence[dict[str, Any]], evolutions: Sequence[Epochs]) -> list[str]:
+    notes = []
+    nonfinite = int(np.nansum([evolution.nonfinite.sum() for evolution in evolutions]))
+    if nonfinite:
+        sizes = [config["settings"]["evolution"]["lifetimes"] for config in configs]
+        total = sum(size * len(evolution.epoch) for size, evolution in zip(sizes, evolutions, strict=True))
+        notes.append(f"{nonfinite:,} of {total:,} lifetimes non-finite, ranked worst")
+    gaps = sum(int((~np.isfinite(evolution.fitness_mean)).sum()) for evolution in evolutions)
+    if gaps:
+        notes.append(f"{gaps} epochs without a finite mean fitness")
+    lengths = {len(evolution.epoch) for evolution in evolutions}
+    if len(lengths) > 1:
+        notes.append(f"runs of {min(lengths)} to {max(lengths)} epochs, drawn to the shortest")
+    return notes
+
+
+def _title(figure: Figure, text: str) -> None:
+    # A row of its own: beside the legend, a long family name would run into it.
+    figure.suptitle(text, x=0.01, ha="left", fontsize=10.5)
+
+
+def _legend(axes: Axes) -> None:
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0.2, borderpad=0.1)
+
+
+def _note(figure: Figure, sentences: Sequence[str]) -> None:
+    if sentences:
+        figure.supxlabel("\n".join(sentences), fontsize=7.5, color="0.35")
+
+
+def _save(figure: Figure, run: Path, name: str) -> list[Path]:
+    """Write PNG and SVG without dates or versions, so that the same run gives the same bytes."""
+    make_directory(run / "figures")
+    paths = []
+    for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
+        drawn = io.BytesIO()
+        figure.savefig(drawn, format=kind, metadata=metadata)
+        paths.append(run / "figures" / f"{name}.{kind}")
+        write_atomic(paths[-1], drawn.getvalue())
+    return paths

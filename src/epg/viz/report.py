@@ -1,0 +1,147 @@
+"""One page about a run, `report.html`: self-contained, without scripts or links, drawn from saved files."""
+
+from __future__ import annotations
+
+import base64
+import math
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from epg.core.errors import require
+from epg.evaluation.verdict import verdicts
+from epg.storage.files import write_atomic
+from epg.viz.curves import fitness_over_epochs, learning_curves
+from epg.viz.run_reader import read_config, read_epochs, read_lifetimes, read_object, read_results
+
+
+def write_report(run: Path) -> Path:
+    """Write RUN/report.html for an evolution, a comparison or learning, and return its path."""
+    comparison = _comparison(run)
+    evolution = None
+    if comparison is None:
+        evolution = _evolution(run)
+        comparison = _comparison(run / "compare")
+    config = read_object(run / "config.json") if (run / "config.json").is_file() else {}
+    parts = [part for part in (evolution, comparison) if part]
+    page = (
+        _environment()
+        .get_template("report.html")
+        .render(
+            title=parts[0]["title"],
+            verdict=" ".join(part["verdict"] for part in parts),
+            evolution=evolution,
+            comparison=comparison,
+            config=config,
+            versions=_versions(config),
+        )
+    )
+    path = run / "report.html"
+    write_atomic(path, page.encode())
+    return path
+
+
+def _evolution(run: Path) -> dict[str, Any]:
+    """Gather what the page says about an evolution."""
+    known = (run / "config.json").is_file()
+    require(known, f"{run} is not a run: it has neither results.json nor config.json.")
+    config, epochs = read_config(run), read_epochs(run)
+    first, last = (_number(epochs.fitness_mean[index]) for index in (0, -1))
+    facts = {
+        "family": config["family"],
+        "epochs": f"{len(epochs.epoch):,}",
+        "environment steps": f"{int(np.nansum(epochs.env_steps)):,}",
+        "wall clock": _duration(float(np.nansum(epochs.seconds))),
+        "lifetimes non-finite": f"{int(np.nansum(epochs.nonfinite)):,}",
+    }
+    if (run / "loss.json").is_file():
+        facts["loss sha256"] = read_object(run / "loss.json", "sha256")["sha256"]
+    warm_start = config.get("warm_start")
+    facts["started from"] = f"a {warm_start['kind']} ({warm_start['sha256'][:12]})" if warm_start else "a fresh phi"
+    span = f"epochs {epochs.epoch[0]:.0f} to {epochs.epoch[-1]:.0f}"
+    return {
+        "title": f"Evolution on {config['family']}",
+        "verdict": f"Mean fitness of the population went from {first} to {last}, {span}.",
+        "facts": facts,
+        "figure": _embed(fitness_over_epochs([run])),
+    }
+
+
+def _comparison(run: Path) -> dict[str, Any] | None:
+    """Gather what the page says about a comparison or learning; None where there is none."""
+    if not (run / "results.json").is_file():
+        return None
+    results, lifetimes = read_results(run), read_lifetimes(run)
+    words = "Comparison" if results["kind"] == "compare" else "Learning"
+    nonfinite = [int((~method.finite).sum()) for method in lifetimes]
+    verdict = _verdict(results)
+    for method, count in zip(lifetimes, nonfinite, strict=True):
+        if count:
+            verdict += f" Of {method.label}'s {len(method.final)} lifetimes {count} were non-finite."
+    return {
+        "title": f"{words} on {results['family']}",
+        "verdict": verdict,
+        "results": results,
+        "methods": list(zip(results["methods"].values(), nonfinite, strict=True)),
+        "finals": np.stack([method.final for method in lifetimes], axis=1).tolist(),  # [tasks, methods]
+        "figure": _embed(learning_curves(run)),
+    }
+
+
+def _verdict(results: dict[str, Any]) -> str:
+    """Say what the intervals allow to say, a sentence per compared method."""
+    tasks, methods = results["tasks"], results["methods"]
+    if len(methods) == 1:
+        name, method = next(iter(methods.items()))
+        who, interval = f"The {method['label']}" if name == "epg" else method["label"], method["interval"]
+        return (
+            f"{who} reaches a final return of {_number(interval['value'])} "
+            f"({_range(interval)}) on {tasks} held-out tasks after {results['steps']:,} steps."
+        )
+    return " ".join(verdicts(results)) or f"{tasks} tasks are too few for a verdict."
+
+
+def _environment() -> Environment:
+    environment = Environment(loader=PackageLoader("epg.viz"), autoescape=True, undefined=StrictUndefined)
+    environment.trim_blocks = environment.lstrip_blocks = True
+    environment.filters.update(number=_number, range=_range)
+    return environment
+
+
+def _number(value: float | None, sign: bool = False) -> str:
+    """Write four significant digits, and say so where a number is not finite."""
+    if value is None or not math.isfinite(value):
+        return "non-finite"
+    text = f"{value:+#.4g}" if sign else f"{value:#.4g}"
+    return text.rstrip(".").replace("-", "−")
+
+
+def _range(interval: dict[str, float], sign: bool = False) -> str:
+    return f"95 % interval {_number(interval['low'], sign)} to {_number(interval['high'], sign)}"
+
+
+def _duration(seconds: float) -> str:
+    hours, rest = divmod(round(seconds), 3600)
+    return f"{hours} h {rest // 60:02d} min" if hours else f"{rest // 60} min {rest % 60:02d} s"
+
+
+def _embed(paths: list[Path]) -> str:
+    """Turn a drawn SVG into a data URI: as an image its ids cannot clash with another figure's."""
+    svg = next(path for path in paths if path.suffix == ".svg")
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.read_bytes()).decode()
+
+
+def _versions(config: dict[str, Any]) -> dict[str, str]:
+    """Tell what made the run, as far as it was saved, and what drew this page."""
+    versions = {"run: epg": str(config["epg"])} if "epg" in config else {}
+    versions["page: Python"] = platform.python_version()
+    for package in ("epg", "numpy", "matplotlib"):
+        try:
+            versions[f"page: {package}"] = version(package)
+        except PackageNotFoundError:  # run from a source tree
+            continue
+    return versions

@@ -1,0 +1,70 @@
+"""The zoo: losses that come with the package, and how any loss is named: by its zoo name or by a path."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from epg.core.errors import BadInput
+from epg.settings import Settings, from_dict
+from epg.storage.files import read_json
+from epg.storage.loss_artefact import LOSS, LossArtefact
+from epg.storage.loss_artefact import load_loss as load_artefact
+
+ZOO = Path(__file__).parent
+HELD_OUT = "held_out.json"  # beside a loss of the zoo: its returns on held-out tasks (tools/results.py)
+
+
+@dataclass(frozen=True)
+class LossEntry:
+    """A loss that can be named."""
+
+    name: str
+    """What to type."""
+    shipped: bool
+    """Whether it comes with the package."""
+    artefact: LossArtefact
+    """The loss."""
+    settings: Settings
+    """What it was evolved with."""
+    held_out: dict[str, Any] | None
+    """Returns of policies trained by it on held-out tasks, and PPO's on the same; None if not measured."""
+
+    @property
+    def fitness(self) -> float:
+        """Mean fitness of the last epochs of its evolution."""
+        curve = [value for value in self.artefact.manifest["curve"][-10:] if value is not None]
+        return sum(curve) / len(curve) if curve else math.nan
+
+
+def zoo_names() -> list[str]:
+    """Return the names of the losses in the zoo."""
+    return sorted(path.parent.name for path in ZOO.glob(f"*/{LOSS.manifest}"))
+
+
+def load_loss(where: str | Path) -> LossArtefact:
+    """Load a loss by its name in the zoo, or from a run directory, loss.json or loss.safetensors."""
+    if str(where) in zoo_names() and not Path(where).exists():
+        return load_artefact(ZOO / str(where))
+    if not Path(where).exists():
+        names = ", ".join(zoo_names()) or "none"
+        raise BadInput(f"no loss at {where}: give a run directory, or the name of a loss in the zoo ({names}).")
+    return load_artefact(where)
+
+
+def list_losses(runs: Path) -> Iterator[LossEntry]:
+    """Yield the losses of the zoo, then those of the runs below `runs`; damaged ones are left out."""
+    for shipped, root in ((True, ZOO), (False, runs)):
+        for manifest in sorted(root.glob(f"**/{LOSS.manifest}")):
+            try:
+                artefact = load_artefact(manifest)
+                settings = from_dict(Settings, artefact.manifest["settings"])
+            except BadInput:
+                continue
+            name = manifest.parent.name if shipped else str(manifest.parent)
+            measured = manifest.parent / HELD_OUT
+            held_out = read_json(measured) if shipped and measured.is_file() else None
+            yield LossEntry(name, shipped, artefact, settings, held_out)
