@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from epg.storage.artefact import _manifest_digest
 from epg.storage.files import _digest
 
 Files = dict[str, bytes]
@@ -152,7 +153,7 @@ TENSORS = (*RAW, swap_tensors, absurd_shapes, change_header, other_numbers, lie_
 
 
 def mutate(files: Files, draw: random.Random) -> Files:
-    """Return the files with one or two of them changed; a changed loss may have its digest put right."""
+    """Return the files with one or two of them changed; a changed loss may have both of its digests put right."""
     changed = dict(files)
     for name in draw.sample(sorted(files), draw.choice((1, 1, 1, 2)) if len(files) > 1 else 1):
         if draw.random() < 0.05:
@@ -164,14 +165,15 @@ def mutate(files: Files, draw: random.Random) -> Files:
         else:
             changed[name] = json.dumps(change_json(json.loads(files[name]), draw)).encode("utf-8", "surrogatepass")
     if "loss.json" in changed and draw.random() < 0.7:
-        changed["loss.json"] = _with_digest(changed["loss.json"], changed["loss.safetensors"])
+        changed["loss.json"] = _with_digests(changed["loss.json"], changed["loss.safetensors"])
     return changed
 
 
-def _with_digest(manifest: bytes, tensors: bytes) -> bytes:
+def _with_digests(manifest: bytes, tensors: bytes) -> bytes:
     try:
         value = json.loads(manifest)
         value["sha256"] = hashlib.sha256(tensors).hexdigest()
-    except (ValueError, TypeError, RecursionError):
+        value["manifest_sha256"] = _manifest_digest(value)
+    except (AttributeError, ValueError, TypeError, RecursionError):  # no longer of a kind to be signed
         return manifest
     return json.dumps(value).encode("utf-8", "surrogatepass")

@@ -5,24 +5,17 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.stats
 
-from epg.lifetime.normalizer import init_normaliser
-from epg.lifetime.window import empty_window, learn_statistics, push, view
+from epg.core.spaces import Spaces
 from epg.core.types import Experience, Rollout
-from epg.settings import (
-    EvolutionSettings,
-    LifetimeSettings,
-    LossSettings,
-    PolicyGradientSettings,
-    PolicySettings,
-    Settings,
-    Spaces,
-)
+from epg.lifetime.normalizer import init_normalizer
+from epg.lifetime.window import build_experience, empty_window, push, update_stats
+from epg.settings import EvolutionSettings, LifetimeSettings, LossInput, LossSettings, PolicySettings, Settings
 
 CONTINUOUS = Spaces(observation=3, action=2, features=2)
 DISCRETE = Spaces(observation=3, action=4, discrete=True, features=2)
 jitted_push = jax.jit(push, static_argnums=2)
-jitted_learn = jax.jit(learn_statistics, static_argnums=2)
-jitted_view = jax.jit(view)
+jitted_update_stats = jax.jit(update_stats, static_argnums=(2, 3, 4))
+jitted_build_experience = jax.jit(build_experience)
 
 SPACES = {"gaussian": CONTINUOUS, "categorical": DISCRETE}
 
@@ -40,20 +33,22 @@ def uniform(low: float, high: float):
     return scipy.stats.uniform(low, high - low).cdf
 
 
-def small_loss(**changes) -> LossSettings:
+def small_loss(*inputs: LossInput, **changes) -> LossSettings:
     """Return a loss that is small but has every part: two convolutions, memory, context, head."""
     sizes = {"window": 24, "memory": 4, "kernels": (5, 3), "strides": (3, 2), "channels": 4, "context": 6, "hidden": 9}
-    return LossSettings(**(sizes | changes))
+    return LossSettings(**(sizes | {"inputs": inputs} | changes))
 
 
-def small_settings(family: str, updates: int, evolution: EvolutionSettings, **loss) -> Settings:
-    """Return settings of lifetimes that take seconds, and are long enough for every part of an update to matter."""
+def small_settings(family: str, updates: int, evolution: EvolutionSettings, *inputs: LossInput, **loss) -> Settings:
+    """Return settings of lifetimes that take seconds, and are long enough for every part of an update to matter.
+
+    The loss sees the reward and the progress, beside the `inputs`.
+    """
     return Settings(
         family=family,
         policy=PolicySettings(hidden=(8,), log_std=-0.5),
-        loss=small_loss(reward=True, progress=True, **loss),
+        loss=small_loss("reward", "progress", *inputs, **loss),
         lifetime=LifetimeSettings(16, updates=updates, minibatch=8, learning_rate=1e-2, scoring_episodes=2),
-        ppo=PolicyGradientSettings(value_hidden=(8,)),
         evolution=evolution,
     )
 
@@ -79,9 +74,9 @@ def some_experience(
     rng: np.random.Generator, spaces: Spaces, window: int, rows: int = 8, pushes: int = 2
 ) -> Experience:
     """Make what a learner sees after `pushes` rollouts of `rows` transitions; earlier window rows are padding."""
-    filled, stats = empty_window(window, spaces), init_normaliser(spaces.observation, spaces.action)
+    filled, stats = empty_window(window, spaces), init_normalizer(spaces.observation, spaces.action)
     for _ in range(pushes):
         rollout = some_rollout(rng, spaces, rows)
-        filled, stats = jitted_push(filled, rollout, spaces), jitted_learn(stats, rollout, spaces)
+        filled, stats = jitted_push(filled, rollout, spaces), jitted_update_stats(stats, rollout, spaces)
     features = jnp.asarray(rng.normal(size=spaces.features), jnp.float32)
-    return jitted_view(filled, rollout, stats, features, jnp.array([0.25, 1.0]))
+    return jitted_build_experience(filled, rollout, stats, features, jnp.array([0.25, 1.0]))

@@ -1,4 +1,4 @@
-"""Policies: distributions against scipy, initialisation, and any shape of network against NumPy."""
+"""Policies: distributions against scipy, initialisation, any shape of network against NumPy, and the contract."""
 
 import jax
 import jax.numpy as jnp
@@ -8,18 +8,13 @@ import scipy.integrate
 import scipy.special
 import scipy.stats
 
-from epg.policies.mlp import (
-    FEW,
-    Categorical,
-    Gaussian,
-    apply_mlp,
-    distribution,
-    draw_noise,
-    init_mlp,
-    init_policy,
-    multiply,
-)
-from epg.settings import PolicySettings, Spaces
+from epg.core.spaces import Spaces
+from epg.policies.base import distribution
+from epg.policies.distributions import Categorical, Gaussian, draw_noise, kl_divergence
+from epg.policies.linear import LinearPolicy, observation_products
+from epg.policies.mlp import NARROW, MlpPolicy, apply_mlp, init_mlp, multiply
+from epg.policies.open_loop import OpenLoopPolicy
+from epg.settings import PolicySettings
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 
@@ -108,7 +103,7 @@ def test_samples_have_their_distribution(rng):
 
 @pytest.mark.parametrize("hidden", [(), (7,), (16, 5, 9)])
 def test_initial_rows_have_norm_one_and_the_last_a_hundredth(hidden):
-    policy = init_policy(jax.random.key(3), PolicySettings(hidden=hidden, log_std=-0.5), Spaces(6, 2))
+    policy = MlpPolicy(PolicySettings(hidden=hidden, log_std=-0.5), Spaces(6, 2)).init(jax.random.key(3))
     assert [w.shape for w in policy.mlp.weights] == list(zip((6, *hidden), (*hidden, 2), strict=True))
     for weight in policy.mlp.weights[:-1]:
         np.testing.assert_allclose(np.linalg.norm(weight, axis=0), 1.0, rtol=1e-5)
@@ -138,23 +133,108 @@ def test_any_network_is_its_numpy_version(rng, hidden, activation):
     np.testing.assert_allclose(apply_mlp(mlp, jnp.asarray(x), activation), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_output_is_mean_and_log_std_or_probabilities(rng):
-    settings, x = PolicySettings(hidden=(4,), log_std=-1.0), jnp.asarray(rng.normal(size=(5, 3)), jnp.float32)
-    policy = init_policy(jax.random.key(0), settings, Spaces(3, 2))
-    out = distribution(policy, x, "tanh").output()
-    np.testing.assert_array_equal(out, np.hstack([apply_mlp(policy.mlp, x, "tanh"), np.full((5, 2), -1.0)]))
-    discrete = Spaces(3, 2, discrete=True)
-    choice = init_policy(jax.random.key(0), settings, discrete)
-    out = distribution(choice, x, "tanh").output()
-    np.testing.assert_allclose(out, scipy.special.softmax(np.asarray(apply_mlp(choice.mlp, x, "tanh")), -1), rtol=1e-5)
-    assert out.shape[-1] == discrete.policy_output
+@pytest.mark.parametrize("activation", NUMPY_ACTIVATIONS)
+def test_mlp_policy_is_a_gaussian_with_its_log_std_or_a_categorical(rng, activation):
+    settings = PolicySettings(hidden=(4,), activation=activation, log_std=-1.0)
+    x = jnp.asarray(rng.normal(size=(5, 3)), jnp.float32)
+    policy = MlpPolicy(settings, Spaces(3, 2))
+    params = policy.init(jax.random.key(0))
+    out = distribution(policy, params, x)
+    assert isinstance(out, Gaussian)
+    np.testing.assert_array_equal(out.mean, apply_mlp(params.mlp, x, activation))
+    np.testing.assert_array_equal(out.log_std, [-1.0, -1.0])
+    np.testing.assert_array_equal(out.loss_input(), out.mean)
+    np.testing.assert_array_equal(out.mode(), out.mean)
+    policy = MlpPolicy(settings, Spaces(3, 2, discrete=True))
+    params = policy.init(jax.random.key(0))
+    out = distribution(policy, params, x)
+    assert isinstance(out, Categorical)
+    assert params.log_std.shape == (0,)
+    logits = np.asarray(apply_mlp(params.mlp, x, activation))
+    np.testing.assert_allclose(out.loss_input(), scipy.special.softmax(logits, -1), rtol=1e-5)
+    np.testing.assert_array_equal(out.mode(), logits.argmax(-1))
 
 
-@pytest.mark.parametrize("outputs", [1, FEW - 1, FEW, 64])
-@pytest.mark.parametrize("shape", [(7, FEW), (2, 7, FEW), (FEW,)])
+def numpy_products(rows: np.ndarray) -> np.ndarray:
+    """Append the products of all pairs of components, as loops."""
+    return np.array([[*one, *(one[i] * one[j] for i in range(len(one)) for j in range(i, len(one)))] for one in rows])
+
+
+@pytest.mark.parametrize("products", [False, True])
+def test_linear_policy_is_linear_in_what_it_sees(rng, products):
+    observations = rng.normal(size=(5, 3)).astype(np.float32)
+    seen = numpy_products(observations) if products else observations
+    policy = LinearPolicy(Spaces(3, 2), -1.0, products)
+    assert policy.features == seen.shape[1]
+    weights = rng.normal(size=(2, seen.shape[1] + 1)).astype(np.float32)
+    out = distribution(policy, jnp.asarray(weights), jnp.asarray(observations))
+    np.testing.assert_allclose(out.mean, seen @ weights[:, :-1].T + weights[:, -1], rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(out.log_std, [-1.0, -1.0])
+
+
+def test_linear_policy_starts_with_mean_zero(rng):
+    policy = LinearPolicy(Spaces(3, 2), -1.0, products=True)
+    params = policy.init(jax.random.key(0))
+    assert params.shape == (2, policy.features + 1)
+    np.testing.assert_array_equal(
+        distribution(policy, params, jnp.asarray(rng.normal(size=(5, 3)), jnp.float32)).mean, 0.0
+    )
+
+
+def test_observation_products_are_all_pairs_once(rng):
+    rows = rng.normal(size=(4, 5)).astype(np.float32)
+    ours = observation_products(jnp.asarray(rows))
+    np.testing.assert_allclose(ours, numpy_products(rows)[:, 5:], rtol=1e-6)
+    assert ours.shape == (4, 5 * 6 // 2)
+
+
+@pytest.mark.parametrize("action", [np.float32([0.3, -7.0]), np.int32(3)])
+def test_open_loop_policy_plays_the_given_action(action):
+    policy = OpenLoopPolicy()
+    out, carry = policy.apply(policy.init(jax.random.key(0)), policy.carry(), jnp.array([jnp.nan, 1.0]))
+    played = out.sample(jnp.asarray(action))
+    np.testing.assert_array_equal(played, action)
+    assert played.dtype == action.dtype
+    assert carry == policy.carry()
+
+
+POLICIES = {
+    "mlp gaussian": MlpPolicy(PolicySettings(hidden=(4,)), Spaces(3, 2)),
+    "mlp categorical": MlpPolicy(PolicySettings(hidden=(4,)), Spaces(3, 2, discrete=True)),
+    "linear": LinearPolicy(Spaces(3, 2), -0.5),
+    "linear with products": LinearPolicy(Spaces(3, 2), -0.5, products=True),
+}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_contract(rng, name):
+    """Any number of leading axes, the same carry structure before and after, differentiable, a pytree of arrays."""
+    policy = POLICIES[name]
+    params = policy.init(jax.random.key(0))
+    x = jnp.asarray(rng.normal(size=(4, 5, 3)), jnp.float32)
+    out, carry = policy.apply(params, policy.carry(), x)
+    assert jax.tree.structure(carry) == jax.tree.structure(policy.carry())
+    assert out.loss_input().shape == (4, 5, 2)
+    one = distribution(policy, params, x[1, 2])
+    np.testing.assert_allclose(one.loss_input(), out.loss_input()[1, 2], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(kl_divergence(out, out), np.zeros((4, 5)), atol=1e-6)
+    noise = draw_noise(jax.random.key(1), policy.spaces, 3)
+    actions = distribution(policy, params, x[0, :3]).sample(noise)
+    assert actions.shape == ((3,) if policy.spaces.discrete else (3, 2))
+
+    def total(it):
+        return jnp.sum(distribution(policy, it, x[0]).log_prob(jnp.ones_like(actions[:1])))
+
+    slope = jax.grad(total)(params)
+    assert jax.tree.structure(slope) == jax.tree.structure(params)
+    assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(slope) if leaf.size)
+
+
+@pytest.mark.parametrize("outputs", [1, NARROW - 1, NARROW, 64])
+@pytest.mark.parametrize("shape", [(7, NARROW), (2, 7, NARROW), (NARROW,)])
 def test_multiply_has_the_gradients_of_the_plain_product(rng, outputs, shape):
-    # Inputs as many as FEW: a square weight is among them, whose gradient would have the right shape turned, too.
-    x, weight = (jnp.asarray(rng.normal(size=(3, *it)), jnp.float32) for it in (shape, (FEW, outputs)))
+    # As many inputs as NARROW: a square weight is among the cases, whose transposed gradient would have its shape too.
+    x, weight = (jnp.asarray(rng.normal(size=(3, *it)), jnp.float32) for it in (shape, (NARROW, outputs)))
     ours, theirs = (
         jax.vmap(jax.grad(lambda *it: jnp.sum(jnp.sin(product(*it))), argnums=(0, 1)))(x, weight)  # noqa: B023
         for product in (multiply, jnp.matmul)

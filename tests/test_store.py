@@ -14,10 +14,14 @@ import numpy as np
 import pytest
 
 import epg
-from epg.storage import run as store
-from epg.storage.files import encode_tensors
-from epg.storage.run import Run, load_loss, save_loss
 from epg.core.errors import BadInput
+from epg.storage import run as store
+from epg.storage.artefact import _manifest_digest
+from epg.storage.checkpoint_writer import CheckpointWriter
+from epg.storage.files import encode_tensors
+from epg.storage.loss_artefact import load_loss, save_loss
+from epg.storage.policy_artefact import load_policy, save_policy
+from epg.storage.run import CHECKPOINT_FORMAT, RUN_FORMAT, Run
 
 PHI = np.linspace(-1, 1, 257, dtype=np.float32)
 MANIFEST = {
@@ -28,8 +32,10 @@ MANIFEST = {
     "seed": 3,
     "epochs": 10,
     "env_steps": 12345,
+    "warm_start": None,
     "curve": [0.5, float("nan"), 2],
 }
+CONFIG = {"format": RUN_FORMAT, "family": "point", "seed": 3}
 
 
 def state(epoch: int) -> dict[str, np.ndarray]:
@@ -38,7 +44,7 @@ def state(epoch: int) -> dict[str, np.ndarray]:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    return Run.create(tmp_path / "run", {"family": "point", "seed": 3})
+    return Run.create(tmp_path / "run", CONFIG)
 
 
 def python(code: str, *arguments: str) -> subprocess.Popen[str]:
@@ -56,13 +62,14 @@ def python(code: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 def test_a_run_comes_back_with_its_config(tmp_path: Path) -> None:
-    config = {"z": 1, "a": {"widths": [64, 64]}}
+    config = {"z": 1, "a": {"widths": [64, 64]}, "format": RUN_FORMAT}
     created = Run.create(tmp_path / "deep" / "run", config)
     opened = Run.open(str(tmp_path / "deep" / "run"))
     assert opened == created
     assert opened.config == config
     assert os.listdir(opened.path) == ["config.json"]
-    assert [path.parent for path in (opened.metrics, opened.report, opened.loss_tensors)] == [opened.path] * 3
+    places = (opened.metrics, opened.report, opened.figures, opened.checkpoints, opened.tensorboard, opened.logs)
+    assert [path.parent for path in places] == [opened.path] * 6
 
 
 def test_an_empty_directory_becomes_a_run(tmp_path: Path) -> None:
@@ -73,7 +80,7 @@ def test_an_empty_directory_becomes_a_run(tmp_path: Path) -> None:
 def test_a_run_is_not_overwritten(run: Run) -> None:
     with pytest.raises(BadInput, match=r"already holds a run: choose another --run, or .* --resume\.$"):
         Run.create(run.path, {"other": 1})
-    assert Run.open(run.path).config == {"family": "point", "seed": 3}
+    assert Run.open(run.path).config == CONFIG
 
 
 def test_files_of_something_else_are_not_mixed_with_a_run(tmp_path: Path) -> None:
@@ -115,6 +122,22 @@ def test_what_is_no_run_is_not_opened(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("[1]")
     with pytest.raises(BadInput, match=r"config\.json is damaged: it is not an object"):
         Run.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (1, r"has format 1, older than this epg reads \(2\): make it again"),
+        (3, r"has format 3, newer than this epg reads \(2\): upgrade epg to 0\.9\.1, which wrote it"),
+        (0, "is damaged: format 0 never existed"),
+        (True, "is damaged: format True never existed"),
+        (None, "is damaged: format None never existed"),
+    ],
+)
+def test_a_run_of_another_format_is_refused_in_a_sentence(tmp_path: Path, found: Any, reason: str) -> None:
+    Run.create(tmp_path / "run", {"format": found, "epg": "0.9.1"})
+    with pytest.raises(BadInput, match=rf"config\.json {reason}\.$"):
+        Run.open(tmp_path / "run")
 
 
 LOCKING = """
@@ -222,9 +245,45 @@ def test_a_renamed_checkpoint_is_refused(run: Run) -> None:
 @pytest.mark.parametrize("info", ["[]", "{", '"a"'])
 def test_a_checkpoint_without_sound_info_is_refused(run: Run, info: str) -> None:
     path = run.save_checkpoint(5, state(5), {})
-    path.write_bytes(encode_tensors(state(5), {"epoch": "5", "info": info}))
+    path.write_bytes(encode_tensors(state(5), {"format": str(CHECKPOINT_FORMAT), "epoch": "5", "info": info}))
     with pytest.raises(BadInput, match=r"epoch-000005\.safetensors is damaged"):
         run.load_checkpoint()
+
+
+@pytest.mark.parametrize(
+    ("metadata", "reason"),
+    [
+        ({"format": "1"}, r"has format 1, older than this epg reads \(2\): make it again"),
+        ({"format": "two"}, "is damaged: its format is no number"),
+        ({}, "is damaged: its format is no number"),
+    ],
+)
+def test_a_checkpoint_of_another_format_is_refused_in_a_sentence(
+    run: Run, metadata: dict[str, str], reason: str
+) -> None:
+    path = run.save_checkpoint(5, state(5), {})
+    path.write_bytes(encode_tensors(state(5), {"epoch": "5", "info": "{}", **metadata}))
+    with pytest.raises(BadInput, match=rf"start a new run: .*epoch-000005\.safetensors {reason}\.$"):
+        run.load_checkpoint()
+
+
+def test_checkpoints_written_in_a_thread_are_in_order_and_their_errors_are_raised(run: Run) -> None:
+    with CheckpointWriter(run) as writer:
+        for epoch in (1, 2, 3):
+            writer.save(epoch, state(epoch), {"epoch": epoch})
+        writer.wait()
+        checkpoint = run.load_checkpoint()
+        assert checkpoint is not None
+        assert (checkpoint.epoch, checkpoint.info) == (3, {"epoch": 3})
+        assert len(os.listdir(run.checkpoints)) == 2
+        for path in run.checkpoints.iterdir():
+            path.unlink()
+        run.checkpoints.rmdir()
+        run.checkpoints.touch()  # a file where the directory was
+        writer.save(4, state(4), {})
+        with pytest.raises(BadInput, match="checkpoints cannot be made"):
+            writer.wait()
+        writer.wait()  # an error is raised once
 
 
 def test_other_files_among_the_checkpoints_are_left_alone(run: Run) -> None:
@@ -265,22 +324,29 @@ def test_a_run_killed_while_saving_has_a_whole_checkpoint(run: Run) -> None:
 # Losses.
 
 
-def rewrite(directory: Path, change: dict[str, Any], drop: str = "") -> None:
+def rewrite(directory: Path, change: dict[str, Any], drop: str = "", sign: bool = True) -> None:
+    """Change a manifest; `sign` gives it the manifest_sha256 of its new content, unless that is what changes."""
     path = directory / "loss.json"
     manifest = {**json.loads(path.read_text()), **change}
     manifest.pop(drop, None)
+    if sign and "manifest_sha256" not in (drop, *change):
+        manifest["manifest_sha256"] = _manifest_digest(manifest)
     path.write_text(json.dumps(manifest))
 
 
 def replace_phi(directory: Path, tensors: dict[str, np.ndarray]) -> None:
-    """Put other tensors under a manifest whose sha256 matches them."""
+    """Put other tensors under a manifest whose digests match them."""
     data = encode_tensors(tensors, {})
     (directory / "loss.safetensors").write_bytes(data)
     rewrite(directory, {"sha256": hashlib.sha256(data).hexdigest()})
 
 
+def save(directory: Path, phi: np.ndarray = PHI, **change: Any) -> str:
+    return save_loss(directory, {"phi": phi}, {**MANIFEST, **change})
+
+
 def test_a_loss_comes_back_from_each_of_its_names(tmp_path: Path) -> None:
-    digest = save_loss(tmp_path / "loss", PHI, MANIFEST)
+    digest = save(tmp_path / "loss")
     assert digest == hashlib.sha256((tmp_path / "loss" / "loss.safetensors").read_bytes()).hexdigest()
     for name in ("", "loss.json", "loss.safetensors"):
         loss = load_loss(tmp_path / "loss" / name)
@@ -288,19 +354,32 @@ def test_a_loss_comes_back_from_each_of_its_names(tmp_path: Path) -> None:
         assert loss.manifest == {
             **MANIFEST,
             "curve": [0.5, None, 2],
-            "format": 1,
+            "format": 2,
             "kind": "epg-loss",
             "parameters": 257,
             "licence": "MIT",
             "sha256": digest,
+            "manifest_sha256": _manifest_digest(loss.manifest),
             "epg": epg.__version__,
         }
 
 
+def test_fixed_observation_statistics_come_back_with_the_loss(tmp_path: Path) -> None:
+    tensors = {"phi": PHI, "obs_mean": np.arange(4, dtype=np.float32), "obs_std": np.ones(4, np.float32)}
+    save_loss(tmp_path, tensors, MANIFEST)
+    loss = load_loss(tmp_path)
+    assert loss.tensors.keys() == tensors.keys()
+    for name, array in tensors.items():
+        np.testing.assert_array_equal(loss.tensors[name], array, strict=True)
+    replace_phi(tmp_path, {**tensors, "obs_std": np.full(4, np.nan, np.float32)})
+    with pytest.raises(BadInput, match=r"loss\.safetensors is damaged: obs_std holds a number that is not finite"):
+        load_loss(tmp_path)
+
+
 def test_the_same_loss_gives_the_same_file_wherever_it_came_from(tmp_path: Path) -> None:
-    one = save_loss(tmp_path / "one", PHI, MANIFEST)
-    assert save_loss(tmp_path / "two", PHI, {**MANIFEST, "seed": 4}) == one
-    assert save_loss(tmp_path / "two", PHI + 1, MANIFEST) != one
+    one = save(tmp_path / "one")
+    assert save(tmp_path / "two", seed=4) == one
+    assert save(tmp_path / "two", PHI + 1) != one
 
 
 @pytest.mark.parametrize(
@@ -314,9 +393,9 @@ def test_the_same_loss_gives_the_same_file_wherever_it_came_from(tmp_path: Path)
 )
 def test_a_bad_phi_is_neither_saved_nor_loaded(tmp_path: Path, phi: np.ndarray, reason: str) -> None:
     with pytest.raises(BadInput, match=f"loss.safetensors .*{reason}"):
-        save_loss(tmp_path / "new", phi, MANIFEST)
+        save(tmp_path / "new", phi)
     assert os.listdir(tmp_path) == []
-    save_loss(tmp_path, PHI, MANIFEST)
+    save(tmp_path)
     replace_phi(tmp_path, {"phi": phi})
     rewrite(tmp_path, {"parameters": phi.size})
     with pytest.raises(BadInput, match=f"loss.safetensors .*{reason}"):
@@ -339,11 +418,12 @@ def test_a_bad_phi_is_neither_saved_nor_loaded(tmp_path: Path, phi: np.ndarray, 
         "curve",
         "licence",
         "sha256",
+        "manifest_sha256",
         "epg",
     ],
 )
 def test_every_key_of_the_manifest_is_needed_with_its_type(tmp_path: Path, key: str) -> None:
-    save_loss(tmp_path, PHI, MANIFEST)
+    save(tmp_path)
     whole = (tmp_path / "loss.json").read_bytes()
     rewrite(tmp_path, {}, drop=key)
     with pytest.raises(BadInput, match=rf"loss\.json .*({key}|manifest of a loss)"):
@@ -358,7 +438,8 @@ def test_every_key_of_the_manifest_is_needed_with_its_type(tmp_path: Path, key: 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"format": 2}, r"format 2, newer than this epg reads \(1\): upgrade epg"),
+        ({"format": 3}, r"format 3, newer than this epg reads \(2\): upgrade epg"),
+        ({"format": 1}, r"format 1, older than this epg reads \(2\): make it again"),
         ({"format": 0}, "format 0"),
         ({"kind": "epg-policy"}, "not the manifest of a loss"),
         ({"spaces": {"observation": 4, "action": 2, "discrete": False}}, "lacks 'features'"),
@@ -366,23 +447,43 @@ def test_every_key_of_the_manifest_is_needed_with_its_type(tmp_path: Path, key: 
         ({"epochs": -1}, "'epochs' must not be negative"),
         ({"curve": [1, "2"]}, "curve must be a list of numbers"),
         ({"sha256": "../../etc/passwd"}, "sha256 is not a digest"),
+        ({"manifest_sha256": "../../etc/passwd"}, "manifest_sha256 is not a digest"),
+        ({"manifest_sha256": "0" * 64}, "damaged: its content does not match its manifest_sha256"),
+        ({"warm_start": "a loss"}, "warm_start must be null, or say of what kind the start was"),
+        ({"warm_start": {"kind": 1}}, "warm_start must be null, or say of what kind the start was"),
     ],
 )
 def test_each_bad_manifest_is_refused(tmp_path: Path, change: dict[str, Any], reason: str) -> None:
-    save_loss(tmp_path, PHI, MANIFEST)
+    save(tmp_path)
     rewrite(tmp_path, change)
     with pytest.raises(BadInput, match=rf"loss\.json.*{reason}"):
         load_loss(tmp_path)
 
 
+def test_a_manifest_without_its_start_is_refused(tmp_path: Path) -> None:
+    save(tmp_path, warm_start={"kind": "loss", "sha256": "0" * 64})
+    assert load_loss(tmp_path).manifest["warm_start"] == {"kind": "loss", "sha256": "0" * 64}
+    rewrite(tmp_path, {}, drop="warm_start")
+    with pytest.raises(BadInput, match=r"loss\.json is damaged: it lacks 'warm_start'\.$"):
+        load_loss(tmp_path)
+
+
+@pytest.mark.parametrize("change", [{"seed": 4}, {"curve": [0.5, None, 3]}, {"family": "other"}, {"note": "new"}])
+def test_a_manifest_changed_after_it_was_signed_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    save(tmp_path)
+    rewrite(tmp_path, change, sign=False)
+    with pytest.raises(BadInput, match=r"loss\.json is damaged: its content does not match its manifest_sha256\.$"):
+        load_loss(tmp_path)
+
+
 def test_an_incomplete_manifest_is_not_saved(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="lacks 'family'"):
-        save_loss(tmp_path, PHI, {key: value for key, value in MANIFEST.items() if key != "family"})
+        save_loss(tmp_path, {"phi": PHI}, {key: value for key, value in MANIFEST.items() if key != "family"})
     assert os.listdir(tmp_path) == []
 
 
 def test_tensors_that_are_not_the_manifests_are_refused(tmp_path: Path) -> None:
-    save_loss(tmp_path, PHI, MANIFEST)
+    save(tmp_path)
     rewrite(tmp_path, {"parameters": 256})
     with pytest.raises(BadInput, match=r"loss\.safetensors .*phi has length 257, not 256"):
         load_loss(tmp_path)
@@ -390,12 +491,12 @@ def test_tensors_that_are_not_the_manifests_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"loss\.safetensors is damaged: its sha256"):
         load_loss(tmp_path)
     replace_phi(tmp_path, {"phi": PHI, "extra": PHI})
-    with pytest.raises(BadInput, match="the one tensor phi"):
+    with pytest.raises(BadInput, match="it must hold the tensor phi, and beside it only obs_mean, obs_std"):
         load_loss(tmp_path)
 
 
 def test_flipped_bits_of_a_loss_are_refused(tmp_path: Path) -> None:
-    save_loss(tmp_path, PHI, MANIFEST)
+    save(tmp_path)
     path = tmp_path / "loss.safetensors"
     data = path.read_bytes()
     for place in range(0, len(data), 37):
@@ -409,10 +510,35 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
         load_loss(tmp_path / "none")
     with pytest.raises(BadInput, match=r"is not a loss: .*loss\.json is missing"):
         load_loss(tmp_path)
-    save_loss(tmp_path, PHI, MANIFEST)
+    save(tmp_path)
     (tmp_path / "loss.safetensors").unlink()
     with pytest.raises(BadInput, match=r"loss\.safetensors cannot be read"):
         load_loss(tmp_path)
     (tmp_path / "loss.json").write_text('["a"]')
     with pytest.raises(BadInput, match=r"loss\.json is damaged: it is not an object"):
         load_loss(tmp_path)
+
+
+# Policies.
+
+
+def test_a_policy_comes_back_and_is_not_taken_for_a_loss(tmp_path: Path) -> None:
+    tensors = {"weights": np.eye(2, 5, dtype=np.float32), "obs_mean": np.zeros(4), "obs_std": np.ones(4)}
+    manifest = {name: MANIFEST[name] for name in ("family", "family_version", "spaces", "env_steps")}
+    manifest |= {"policy": {"type": "linear"}, "trained_by": "search"}
+    save_policy(tmp_path, tensors, manifest)
+    for name in ("", "policy.json", "policy.safetensors"):
+        policy = load_policy(tmp_path / name)
+        assert policy.manifest.items() >= manifest.items()
+        assert policy.manifest["kind"] == "epg-policy"
+        for key, array in tensors.items():
+            np.testing.assert_array_equal(policy.tensors[key], array, strict=True)
+    with pytest.raises(BadInput, match=r"is not a loss: .*loss\.json is missing"):
+        load_loss(tmp_path)
+    path = tmp_path / "policy.json"
+    path.write_text(path.read_text().replace('"linear"', '"mlp"'))
+    with pytest.raises(BadInput, match=r"policy\.json is damaged: its content does not match its manifest_sha256"):
+        load_policy(tmp_path)
+    save_policy(tmp_path, {**tensors, "weights": np.full((2, 5), np.inf, np.float32)}, manifest)
+    with pytest.raises(BadInput, match=r"policy\.safetensors is damaged: weights holds a number that is not finite"):
+        load_policy(tmp_path)

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from epg.storage.files import plain
+from epg.core.plain import plain
 
 STOPPED = 130  # exit code after Ctrl-C
 

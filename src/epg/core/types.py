@@ -68,3 +68,4 @@ class LifetimeResult(eqx.Module):
     env_steps: Array  # steps simulated, scoring included
     policy: Any  # trained policy parameters
     normalizer: Any  # observation, action and reward statistics at the end
+    window: Window  # the last N transitions, not normalized

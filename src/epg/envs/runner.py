@@ -65,32 +65,37 @@ class HostRunner:
 
     def __init__(self, programs: "Programs") -> None:
         self.programs, self.stepper, self.task = programs, programs.stepper, None
-        self._nobody = Actor((), jnp.zeros((1, 1)), jnp.ones((1, 1)))
+        self._nobody, self._keys = Actor((), jnp.zeros((1, 1)), jnp.ones((1, 1))), jax.random.key(0)[None]
+        columns, names = (
+            self.stepper.packing.columns,
+            ("next_observation", "reward", "terminated", "truncated", "diverged"),
+        )
+        self._numbers = np.concatenate([np.arange(columns[name].start, columns[name].stop) for name in names])
 
     def begin(self, task: Task, seed: int) -> np.ndarray:
         """Begin an episode and return its first observation."""
         family = self.programs.family
-        if self.task is None or not (_same_model(family) or _equal(task, self.task)):
-            self.simulator = self.programs.simulate(task)
-        self.task = task
+        if self.task is None or not _equal(task, self.task):
+            if self.task is None or not _same_model(family):
+                self.simulator = self.programs.simulate(task)
+            self.batch = Batch(self.simulator, jax.device_put(jax.tree.map(_row, task)), self._keys)
+            self.task = task
         return self.begin_at(np.asarray(self.programs.initial_state(np.uint32(seed), task)))
 
     def begin_at(self, state: np.ndarray) -> np.ndarray:
         """Begin an episode at this first state."""
-        tasks = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], self.task)
-        self.batch = Batch(self.simulator, tasks, jax.random.key(0)[None])
         self.states = self.simulator.prepare(state[None])
         self.packed = np.asarray(self.stepper.begin(self.batch, self.states))
         return np.array(self.stepper.packing.column(self.packed, "observation")[0])
 
     def step(self, action: np.ndarray) -> StepNumbers:
         """Simulate one step."""
-        draws = Draws(jnp.asarray(action)[None, None], self.states[None])
+        draws = Draws(action[None, None], self.states[None])
         # Without resets: an environment that has ended is reset by its user.
         loop = self.stepper.steps(self.batch, self._nobody, self.packed, draws, alive=np.arange(1))
         next(loop)
         self.packed = next(loop)
-        return _numbers(lambda name: self.stepper.packing.column(self.packed, name)[0])
+        return self.packed[0, self._numbers]
 
     def positions(self) -> np.ndarray:
         """Return the model's generalized positions."""
@@ -113,11 +118,6 @@ class JaxRunner:
         """Simulate one step; numbers that are not finite end the episode at the state before."""
         self.state, numbers = self.programs.step(self.state, action, self.task)
         return np.array(numbers)
-
-
-def _numbers(field: Any) -> StepNumbers:
-    rest = [np.float32(field(name)) for name in ("reward", "terminated", "truncated", "diverged")]
-    return np.concatenate([field("next_observation"), rest]).astype(np.float32)
 
 
 class Programs:
@@ -181,6 +181,11 @@ def programs_of(name: str) -> Programs:
 def _same_model(family: Family) -> bool:
     """Tell whether all tasks are simulated by the same model."""
     return isinstance(family, MujocoFamily) and family.edit is None and family.scale is None
+
+
+def _row(leaf: Any) -> np.ndarray:
+    """Return a leaf of one task as a batch of one."""
+    return np.asarray(leaf)[None]
 
 
 def _equal(task: Task, other: Task) -> bool:

@@ -15,19 +15,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from epg.core.errors import BadInput, require
 from epg.core.interrupts import uninterrupted
+from epg.core.plain import plain
 from epg.core.rng import Stream, run_key
 from epg.evolution.fitness import shape_fitness, signal_variance
-from epg.evolution.observation_stats import measure_observations
+from epg.evolution.observation_stats import measure_observations, measure_statistics
 from epg.evolution.strategy import Strategy, step_size
 from epg.evolution.task_sampling import assign_tasks
 from epg.evolution.worker import BUILD, ShardRequest, ShardResult, work_config
@@ -37,7 +38,8 @@ from epg.learners.learned import LearnedLoss
 from epg.lifetime.normalizer import FixedStats
 from epg.policies.mlp import MlpPolicy
 from epg.settings import Settings, to_dict
-from epg.storage.files import plain, write_json
+from epg.storage.checkpoint_writer import CheckpointWriter
+from epg.storage.files import write_json
 from epg.storage.loss_artefact import save_loss
 from epg.storage.metrics import MetricsWriter, read_metrics
 from epg.storage.run import Checkpoint, Run
@@ -105,12 +107,28 @@ class Evolution:
 
     def __init__(self, settings: Settings, phi: np.ndarray | None = None) -> None:
         self.settings, self.family = settings, find_family(settings.family)
-        policy = MlpPolicy(settings.policy, self.family.spaces)
-        fresh = LearnedLoss(settings.loss, policy, self.family.spaces).initial_phi(run_key(settings.seed, Stream.LOSS))
+        self.learned = LearnedLoss(settings.loss, MlpPolicy(settings.policy, self.family.spaces), self.family.spaces)
+        fresh = self.learned.initial_phi(run_key(settings.seed, Stream.LOSS))
         require(phi is None or phi.shape == fresh.shape, "the loss to start from has another number of parameters.")
-        self.strategy = Strategy(settings.evolution, fresh if phi is None else jnp.asarray(phi))
+        self.start_at(fresh if phi is None else jnp.asarray(phi))
         self.obs_stats: FixedStats | None = None
         self.next_epoch, self.env_steps = 0, 0
+
+    def start_at(self, phi: Array) -> None:
+        """Begin the ES at phi."""
+        self.strategy = Strategy(self.settings.evolution, phi, self.learned.evolved_share)
+
+    def measure(self) -> bool:
+        """Measure what the settings need to know of the family; return whether there was anything to measure."""
+        settings = self.settings
+        if settings.policy.obs_stats == "fixed":
+            self.obs_stats, spent = measure_observations(settings)
+            self.env_steps += spent
+        if settings.loss.modulation == "transitions":
+            scale, spent = measure_statistics(settings, self.obs_stats)
+            self.env_steps += spent
+            self.start_at(self.learned.initial_phi(run_key(settings.seed, Stream.LOSS), scale))
+        return self.env_steps > 0
 
     def ask(self) -> np.ndarray:
         """Return the perturbed losses of the next epoch, [V, D]."""
@@ -245,7 +263,7 @@ def evolve_run(
                         shards = [ShardResult.from_arrays(result) for result in results]
                         epoch = evolution.tell(population, shards, time.perf_counter() - began)
                         metrics.write(epoch.epoch, {k: v for k, v in to_dict(epoch).items() if k != "epoch"})
-                        writer.save(evolution)
+                        writer.save(evolution.next_epoch, evolution.tensors(), {"env_steps": evolution.env_steps})
                     if on_epoch:
                         on_epoch(epoch)
             except BadInput:
@@ -262,11 +280,9 @@ def _resume_or_begin(run: Run, settings: Settings) -> Evolution:
     evolution, checkpoint = Evolution(settings), run.load_checkpoint()
     if checkpoint is not None:
         evolution.restore(checkpoint, run.path)
-    else:
-        require("warm_start" not in run.config, f"{run.path} lost its warm start: begin a new run.")
-    if settings.policy.obs_stats == "fixed" and evolution.obs_stats is None:
-        evolution.obs_stats, spent = measure_observations(settings)
-        evolution.env_steps += spent
+        return evolution
+    require("warm_start" not in run.config, f"{run.path} lost its warm start: begin a new run.")
+    if evolution.measure():
         run.save_checkpoint(0, evolution.tensors(), {"env_steps": evolution.env_steps})
     return evolution
 
@@ -276,30 +292,3 @@ def _finish(evolution: Evolution, run: Run, writer: CheckpointWriter) -> Evoluti
     with uninterrupted():
         writer.wait()
         return evolution.save_loss(run)
-
-
-class CheckpointWriter:
-    """Write checkpoints while the next epoch runs: waiting for the disk would cost over 1 % of a short one."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._pool = ThreadPoolExecutor(max_workers=1)
-        self._last: Future[Path] | None = None
-
-    def save(self, evolution: Evolution) -> None:
-        """Begin to write a checkpoint, once the one before it is on disk."""
-        self.wait()
-        info = {"env_steps": evolution.env_steps}
-        self._last = self._pool.submit(self._run.save_checkpoint, evolution.next_epoch, evolution.tensors(), info)
-
-    def wait(self) -> None:
-        """Wait for the checkpoint being written, and raise what went wrong with it."""
-        if self._last is not None:
-            last, self._last = self._last, None
-            last.result()
-
-    def __enter__(self) -> CheckpointWriter:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._pool.shutdown()

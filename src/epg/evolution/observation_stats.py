@@ -1,10 +1,11 @@
-"""Fixed observation statistics: measured once per evolution, with lifetimes of the initial loss."""
+"""What is measured once per evolution, with lifetimes of an initial loss: observation and window statistics."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from epg.core.rng import Split, Stream, run_key
-from epg.core.types import MetaParams
+from epg.core.types import LifetimeResult, MetaParams
 from epg.evolution.task_sampling import task_sampler
 from epg.evolution.worker import evolution_family
 from epg.learners.learned import LearnedLoss
@@ -12,18 +13,33 @@ from epg.learners.registry import evolution_learner
 from epg.lifetime.batch import batch_of_lifetimes
 from epg.lifetime.normalizer import FixedStats, pool
 from epg.lifetime.update import InnerConfig
+from epg.lifetime.window import normalize_window
+from epg.loss.modulation import StatisticsScale, statistics_scale, transition_statistics
 from epg.policies.mlp import MlpPolicy
 from epg.settings import Settings
 
 
 def measure_observations(settings: Settings) -> tuple[FixedStats, int]:
-    """Run a shard of training lifetimes with running statistics; return what they saw, and the steps it took."""
+    """Measure observations over training tasks, with running statistics; return also the steps it took."""
+    result = _run_shard(settings, None)
+    return pool(result.normalizer.observation), int(np.asarray(result.env_steps).sum())
+
+
+def measure_statistics(settings: Settings, obs_stats: FixedStats | None) -> tuple[StatisticsScale, int]:
+    """Measure the statistics that a modulated head mixes, at the end of lifetimes; return also the steps it took."""
+    result = _run_shard(settings, obs_stats)
+    windows = jax.vmap(normalize_window)(result.window, result.normalizer)
+    statistics = np.asarray(jax.vmap(transition_statistics)(windows))
+    return statistics_scale(statistics), int(np.asarray(result.env_steps).sum())
+
+
+def _run_shard(settings: Settings, obs_stats: FixedStats | None) -> LifetimeResult:
+    """Run a shard of training lifetimes with an initial loss that is not yet scaled."""
     family, number = evolution_family(settings), settings.evolution.shard
     policy = MlpPolicy(settings.policy, family.spaces)
     phi = LearnedLoss(settings.loss, policy, family.spaces).initial_phi(run_key(settings.seed, Stream.LOSS))
     learner = evolution_learner(settings, family.spaces, policy)
-    config = InnerConfig(learner, policy, settings.lifetime, family.spaces, settings.loss.window)
+    config = InnerConfig(learner, policy, settings.lifetime, family.spaces, settings.loss.window, obs_stats)
     run = batch_of_lifetimes(config, family, task_sampler(family, settings.seed, Split.TRAIN))
     meta = MetaParams(jnp.tile(phi, (number, 1)), jnp.float32(0.0), jnp.zeros((number, 0)))
-    result = run(meta, jnp.arange(number, dtype=jnp.int32), jnp.int32(0))
-    return pool(result.normalizer.observation), int(np.asarray(result.env_steps).sum())
+    return run(meta, jnp.arange(number, dtype=jnp.int32), jnp.int32(0))

@@ -53,7 +53,16 @@ def _sigma_schedule(settings: EvolutionSettings) -> optax.Schedule:
 class Strategy:
     """Ask for perturbed losses, tell their fitness. State goes in and out as arrays by name."""
 
-    def __init__(self, settings: EvolutionSettings, phi: Array) -> None:
+    def __init__(self, settings: EvolutionSettings, phi: Array, share: Array | None = None) -> None:
+        """Start at `phi`; `share` [D] is a factor on the noise and the steps of each parameter (None: 1).
+
+        The ES works on phi / share. A parameter with share 0 stays as it is and is added afterwards.
+        """
+        self._share = np.ones(phi.shape, np.float32) if share is None else np.asarray(share, np.float32)
+        evolves = self._share > 0
+        self._fixed = np.where(evolves, 0.0, np.asarray(phi)).astype(np.float32)
+        scaled = np.where(evolves, np.asarray(phi) / np.where(evolves, self._share, 1.0), 0.0)
+        phi = jax.numpy.asarray(scaled.astype(np.float32))
         self._es = Open_ES(
             population_size=settings.noise_vectors,
             solution=phi,
@@ -68,16 +77,17 @@ class Strategy:
     @property
     def phi(self) -> np.ndarray:
         """Return the current loss parameters, [D]."""
-        return np.asarray(self._state.mean)
+        return self._share * np.asarray(self._state.mean) + self._fixed
 
     def ask(self, key: Key) -> np.ndarray:
         """Return the perturbed losses of an epoch, [V, D]."""
-        return np.asarray(self._es.ask(key, self._state, self._params)[0])
+        return self._share * np.asarray(self._es.ask(key, self._state, self._params)[0]) + self._fixed
 
     def tell(self, population: np.ndarray, shaped: np.ndarray) -> None:
         """Move phi up the shaped fitness [V] (Eq. 7)."""
-        key = jax.random.key(0)  # not used by Open_ES
-        self._state = _typed(self._es.tell(key, population, -shaped, self._state, self._params)[0])
+        key = jax.random.key(0)  # Open_ES draws nothing here
+        scaled = (population - self._fixed) / np.where(self._share > 0, self._share, 1.0)
+        self._state = _typed(self._es.tell(key, scaled, -shaped, self._state, self._params)[0])
 
     def state(self) -> dict[str, np.ndarray]:
         """Return the state of the ES by name, for a checkpoint."""

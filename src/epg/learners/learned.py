@@ -12,7 +12,8 @@ from epg.core.rng import Key
 from epg.core.spaces import Spaces
 from epg.core.types import Experience, InnerParams, MetaParams
 from epg.learners.base import Learner
-from epg.loss.init import init_loss, init_memory
+from epg.loss.init import evolved_share, init_loss, init_memory
+from epg.loss.modulation import StatisticsScale
 from epg.loss.network import CachedInputs, Loss, cache_inputs, evaluate
 from epg.policies.base import Policy, distribution
 from epg.settings import LossSettings
@@ -38,9 +39,14 @@ class LearnedLoss(Learner):
         template = jax.eval_shape(lambda: init_loss(jax.random.key(0), self.loss, self.spaces))
         return sum(leaf.size for leaf in jax.tree.leaves(template))
 
-    def initial_phi(self, key: Key) -> Array:
-        """Draw an initial phi, [D]."""
-        return ravel_pytree(init_loss(key, self.loss, self.spaces))[0]
+    def initial_phi(self, key: Key, scale: StatisticsScale | None = None) -> Array:
+        """Draw an initial phi, [D]; `scale` is that of the window's statistics, if the loss mixes them."""
+        return ravel_pytree(init_loss(key, self.loss, self.spaces, scale))[0]
+
+    @property
+    def evolved_share(self) -> Array:
+        """Return the factor on the noise of each parameter, [D]."""
+        return ravel_pytree(evolved_share(self.loss, self.spaces))[0]
 
     def init(self, key: Key) -> Array:
         """Draw a fresh memory."""

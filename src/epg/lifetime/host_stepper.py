@@ -32,7 +32,7 @@ class Batch(NamedTuple):
 class Draws(NamedTuple):
     """The random numbers of the next T steps."""
 
-    noise: Array  # [T, S, A]
+    noise: Array | np.ndarray  # [T, S, A]
     reset_states: np.ndarray  # [T, S, F], or [1, S, F] if all steps share them
 
     def reset_state(self, step: int) -> np.ndarray:
@@ -102,7 +102,9 @@ class HostStepper:
         state = self.programs.act(actor, batch.tasks, packed, draws.noise[0])
         seen = np.asarray(state)
         yield seen
-        device_draws = (draws.noise, jnp.asarray(draws.reset_states))
+        # Transferred once for all steps; those of a single step travel with its call, which is faster.
+        states = jnp.asarray(draws.reset_states) if len(draws.noise) > 1 else draws.reset_states
+        device_draws = (draws.noise, states)
         for step in range(len(draws.noise)):
             if alive is not None and not alive.size:
                 return

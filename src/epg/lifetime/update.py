@@ -149,6 +149,7 @@ def result_of(state: LearnerState, log: LifetimeLog) -> LifetimeResult:
         env_steps=log.env_steps,
         policy=state.params.policy,
         normalizer=state.normalizer,
+        window=state.window,
     )
 
 

@@ -34,17 +34,9 @@ def push(window: Window, rollout: Rollout, spaces: Spaces) -> Window:
 def build_experience(
     window: Window, rollout: Rollout, stats: Normalizer, task_features: Array, progress: Array
 ) -> Experience:
-    """Normalize with the statistics that were used for acting; padding rows stay zero."""
-    valid = window.valid[:, None]
-    normalized = Window(
-        observation=norm.normalize(stats.observation, window.observation) * valid,
-        action=norm.normalize(stats.action, window.action) * valid,
-        reward=norm.normalize(stats.reward, window.reward) * window.valid,
-        done=window.done,
-        valid=window.valid,
-    )
+    """Normalize with the statistics that were used for acting."""
     return Experience(
-        window=normalized,
+        window=normalize_window(window, stats),
         action_trace=action_trace(window.action / norm.root_mean_square(stats.action), window.done),
         observation=norm.normalize(stats.observation, rollout.observation),
         next_observation=norm.normalize(stats.observation, rollout.next_observation),
@@ -54,6 +46,18 @@ def build_experience(
         truncated=rollout.truncated,
         task_features=task_features,
         progress=progress,
+    )
+
+
+def normalize_window(window: Window, stats: Normalizer) -> Window:
+    """Normalize a window; padding rows stay zero."""
+    valid = window.valid[:, None]
+    return Window(
+        observation=norm.normalize(stats.observation, window.observation) * valid,
+        action=norm.normalize(stats.action, window.action) * valid,
+        reward=norm.normalize(stats.reward, window.reward) * window.valid,
+        done=window.done,
+        valid=window.valid,
     )
 
 

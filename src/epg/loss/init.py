@@ -11,6 +11,7 @@ from epg.core.errors import require
 from epg.core.rng import Key
 from epg.core.spaces import Spaces
 from epg.loss.inputs import constant_columns, head_columns, row_columns, width_of
+from epg.loss.modulation import StatisticsScale, init_mixes
 from epg.loss.network import MEMORY_INPUTS, SLOPE, Loss
 from epg.settings import LossSettings
 
@@ -19,22 +20,29 @@ LOG_STD_WEIGHT = 0.05  # output weight of the unit that shrinks the log-std
 MEMORY_SCALE = 0.1  # standard deviation of the memory's initial pre-activations
 
 
-def init_loss(key: Key, settings: LossSettings, spaces: Spaces) -> Loss:
-    """Draw an initial loss."""
+def init_loss(key: Key, settings: LossSettings, spaces: Spaces, scale: StatisticsScale | None = None) -> Loss:
+    """Draw an initial loss; `scale` is that of the window's statistics over the family's tasks, if they are mixed."""
     keys = jax.random.split(key, len(settings.kernels) + 3)
-    constants = width_of(constant_columns(settings, spaces))
-    inputs = width_of(row_columns(settings, spaces)) + constants
+    constants = constant_columns(settings, spaces)
+    inputs = width_of(row_columns(settings, spaces)) + width_of(constants)
+    if settings.temporal == "experience":
+        trained = ("memory", "log_std")
+        inputs -= spaces.action + sum(it.stop - it.start for name, it in constants.items() if name in trained)
     kernels, size = [], inputs
-    for index, length in enumerate(settings.kernels):
+    for index, length in enumerate(settings.kernels if settings.temporal != "none" else ()):
         kernels.append(_normal(keys[index], (length, size, settings.channels), length * size))
         size = settings.channels
     pooled = size if settings.pooling == "mean" else size * settings.frames
-    head_inputs = width_of(head_columns(settings, spaces)) + constants + settings.context
+    pooled = pooled if settings.context_size else 0
+    head_inputs = width_of(head_columns(settings, spaces)) + width_of(constants) + settings.context_size
+    mixes, mix_bias = init_mixes(jax.random.fold_in(key, 1), settings, spaces, scale)
     loss = Loss(
         kernels=tuple(kernels),
         kernel_biases=tuple(jnp.zeros(settings.channels) for _ in kernels),
-        context=_normal(keys[-3], (pooled, settings.context), pooled),
-        context_bias=jnp.zeros(settings.context),
+        context=_normal(keys[-3], (pooled, settings.context_size), max(1, pooled)),
+        context_bias=jnp.zeros(settings.context_size),
+        mixes=mixes,
+        mix_bias=mix_bias,
         head=_normal(keys[-2], (head_inputs, settings.hidden), head_inputs),
         head_bias=jnp.zeros(settings.hidden),
         output=_normal(keys[-1], (settings.hidden,), settings.hidden),
@@ -42,6 +50,14 @@ def init_loss(key: Key, settings: LossSettings, spaces: Spaces) -> Loss:
     if settings.init_temporal == "reward-correlation":
         loss = _carry_reward_correlations(keys[0], loss, settings, spaces)
     return loss if settings.init == "random" else _target_action_head(keys[-2], loss, settings, spaces)
+
+
+def evolved_share(settings: LossSettings, spaces: Spaces) -> Loss:
+    """Return a factor for the noise and the steps of each parameter: 1 where it evolves, 0 where it stays fixed."""
+    template = jax.eval_shape(lambda: init_loss(jax.random.key(0), settings, spaces))
+    ones = jax.tree.map(lambda leaf: jnp.ones(leaf.shape), template)
+    fixed = jnp.zeros_like(ones.mixes), jnp.zeros_like(ones.mix_bias)
+    return eqx.tree_at(lambda it: (it.mixes, it.mix_bias), ones, fixed)
 
 
 def init_memory(key: Key, settings: LossSettings) -> Array:

@@ -43,6 +43,10 @@ def head_columns(settings: LossSettings, spaces: Spaces) -> Columns:
     if "observation-products" in settings.inputs:
         start, products = width_of(columns), spaces.observation * (spaces.observation + 1) // 2
         columns["observation products"] = slice(start, start + products)
+    if settings.modulation != "none":
+        start, products = width_of(columns), settings.mixes * spaces.observation
+        columns["mixes x observation"] = slice(start, start + products)
+        columns["mixes"] = slice(start + products, start + products + settings.mixes)
     return columns
 
 
@@ -89,16 +93,25 @@ def reward_products(experience: Experience) -> Array:
     return jnp.concatenate([reward * experience.window.observation, reward * experience.action_trace], axis=1)
 
 
-def build_head_rows(settings: LossSettings, rows: Array, observation: Array) -> Array:
-    """Append what only the head sees, [B, C] -> [B, C + O (O + 1) / 2] with products of observations."""
-    if "observation-products" not in settings.inputs:
-        return rows
-    return jnp.concatenate([rows, observation_products(observation)], axis=1)
+def build_head_rows(settings: LossSettings, rows: Array, observation: Array, mixes: Array) -> Array:
+    """Append what only the head sees to rows [B, C]: products of observations; mixes x observation, and mixes [K]."""
+    parts = [rows]
+    if "observation-products" in settings.inputs:
+        parts.append(observation_products(observation))
+    if settings.modulation != "none":
+        products = (mixes[:, None] * observation[:, None, :]).reshape(len(rows), -1)  # [B, K, O] -> [B, K O]
+        parts += [products, jnp.broadcast_to(mixes, (len(rows), len(mixes)))]
+    return jnp.concatenate(parts, axis=1)
 
 
 def build_constants(settings: LossSettings, experience: Experience, memory: Array, log_std: Array) -> Array:
-    """Stack the declared inputs that are the same at every position, [K]; `memory` is the memory's output."""
-    parts = [memory, log_std]
+    """Stack the declared inputs that are the same at every position; `memory` is the memory's output."""
+    return jnp.concatenate([memory, log_std, untrained_constants(settings, experience)])
+
+
+def untrained_constants(settings: LossSettings, experience: Experience) -> Array:
+    """Stack those of them that training does not change: task features and progress."""
+    parts = [jnp.zeros(0)]
     if "task-features" in settings.inputs:
         parts.append(experience.task_features)
     if "progress" in settings.inputs:

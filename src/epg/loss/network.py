@@ -3,6 +3,9 @@
     window rows -> convolution, convolution -> mean over time -> dense (32) = context        Eq. 9
     newest rows, memory, context            -> dense (16) -> output                = L_i     Eq. 8
 
+Options beyond the paper: statistics of the window that multiply the head's observations (modulation.py), and a temporal
+part that does not see the policy, or none.
+
 Leaky ReLU follows every layer but the last. The paper names it for the convolutions and for the head's hidden layer
 and is silent about the 32-unit layer; it is used there too, as between any two layers.
 """
@@ -16,7 +19,8 @@ from jax import Array
 
 from epg.core.spaces import Spaces
 from epg.core.types import Experience, InnerParams
-from epg.loss.inputs import build_constants, build_head_rows, build_rows, row_columns
+from epg.loss.inputs import build_constants, build_head_rows, build_rows, row_columns, untrained_constants
+from epg.loss.modulation import mix
 from epg.policies.distributions import Distribution
 from epg.settings import LossSettings
 
@@ -31,7 +35,9 @@ class Loss(eqx.Module):
     kernel_biases: tuple[Array, ...]  # each [channels]
     context: Array  # [channels, context], or [frames * channels, context] when flattened
     context_bias: Array  # [context]
-    head: Array  # [C + K + context, hidden]
+    mixes: Array  # [K, Q] of the modulated head; [0, 0] without
+    mix_bias: Array  # [K]
+    head: Array  # [head rows + constants + context, hidden]
     head_bias: Array  # [hidden]
     output: Array  # [hidden]; no bias, because a constant has no gradient
 
@@ -43,8 +49,9 @@ class CachedInputs(NamedTuple):
     change from one gradient step to the next.
     """
 
-    frames: Array  # [T', channels] first convolution of all rows, without the policy's columns
-    policy_kernel: Array  # [kernel, A, channels] weights of these columns
+    frames: Array  # [T', channels] first convolution of all rows, without the policy's columns; [0] if not needed
+    policy_kernel: Array  # [kernel, A, channels] weights of these columns; [0] if the context does not see them
+    context: Array  # [context] if it does not depend on theta, else [0]
     head_sums: Array  # [M, hidden] first layer of the head on the newest rows, without the policy's columns
     policy_head: Array  # [A, hidden] weights of these columns
 
@@ -52,14 +59,20 @@ class CachedInputs(NamedTuple):
 def cache_inputs(loss: Loss, settings: LossSettings, spaces: Spaces, experience: Experience) -> CachedInputs:
     """Compute what all gradient steps of an update share."""
     rows, newest = build_rows(settings, experience), slice(-experience.reward.shape[0], None)
-    head_rows = build_head_rows(settings, rows[newest], experience.window.observation[newest])
-    policy, kernel = row_columns(settings, spaces)["policy"], loss.kernels[0]
-    return CachedInputs(
-        frames=convolve(rows, kernel[:, : rows.shape[1]], settings.strides[0]),
-        policy_kernel=kernel[:, policy],
-        head_sums=head_rows @ loss.head[: head_rows.shape[1]],
-        policy_head=loss.head[policy],
-    )
+    mixes = mix(loss.mixes, loss.mix_bias, settings, experience)
+    head_rows = build_head_rows(settings, rows[newest], experience.window.observation[newest], mixes)
+    policy = row_columns(settings, spaces)["policy"]
+    frames = policy_kernel = context = jnp.zeros(0)
+    if settings.temporal == "policy":
+        kernel = loss.kernels[0]
+        frames = convolve(rows, kernel[:, : rows.shape[1]], settings.strides[0])
+        policy_kernel = kernel[:, policy]
+    elif settings.temporal == "experience":
+        seen = jnp.concatenate([rows[:, : policy.start], rows[:, policy.stop :]], axis=1)
+        first = convolve(seen, loss.kernels[0][:, : seen.shape[1]], settings.strides[0])
+        context = context_vector(loss, settings, first, untrained_constants(settings, experience))
+    head_sums = head_rows @ loss.head[: head_rows.shape[1]]
+    return CachedInputs(frames, policy_kernel, context, head_sums, loss.head[policy])
 
 
 def evaluate(
@@ -73,23 +86,25 @@ def evaluate(
 ) -> Array:
     """Return the mean of L_i over the rows `batch` (indices into the newest M), differentiable in `params`.
 
-    `policy` gives the distribution at each observation under `params`. The context sees it at every window position,
-    so gradients reach theta from all of them.
+    `policy` gives the distribution at each observation under `params`. In the paper's network the context sees it at
+    every window position, so gradients reach theta from all of them.
     """
-    window = experience.window
-    outputs = policy(window.observation).loss_input() * window.valid[:, None]
-    memory = memory_output(params.learner)
-    constants = build_constants(settings, experience, memory, params.policy.log_std)
-    frames = cached.frames + convolve(outputs, cached.policy_kernel, settings.strides[0])
-    context = context_vector(loss, settings, frames, constants)
-    newest = outputs[-cached.head_sums.shape[0] :]
-    sums = cached.head_sums[batch] + newest[batch] @ cached.policy_head
+    window, size = experience.window, cached.head_sums.shape[0]
+    constants = build_constants(settings, experience, memory_output(params.learner), params.policy.log_std)
+    if settings.temporal == "policy":
+        outputs = policy(window.observation).loss_input() * window.valid[:, None]
+        frames = cached.frames + convolve(outputs, cached.policy_kernel, settings.strides[0])
+        context, rows = context_vector(loss, settings, frames, constants), outputs[-size:][batch]
+    else:
+        context, rows = cached.context, policy(window.observation[-size:][batch]).loss_input()
+    sums = cached.head_sums[batch] + rows @ cached.policy_head
     return jnp.mean(head_values(loss, sums, constants, context))
 
 
 def context_vector(loss: Loss, settings: LossSettings, frames: Array, constants: Array) -> Array:
     """Finish the temporal part (Eq. 9) from the first convolution of the rows, [T', channels], [K] -> [context]."""
-    everywhere = constants @ jnp.sum(loss.kernels[0][:, -constants.shape[0] :], axis=0)
+    columns = slice(loss.kernels[0].shape[1] - constants.shape[0], None)
+    everywhere = constants @ jnp.sum(loss.kernels[0][:, columns], axis=0)
     x = leaky_relu(frames + everywhere + loss.kernel_biases[0])
     for kernel, bias, stride in zip(loss.kernels[1:], loss.kernel_biases[1:], settings.strides[1:], strict=True):
         x = leaky_relu(convolve(x, kernel, stride) + bias)
@@ -100,7 +115,7 @@ def context_vector(loss: Loss, settings: LossSettings, frames: Array, constants:
 def head_values(loss: Loss, sums: Array, constants: Array, context: Array) -> Array:
     """Return L_i (Eq. 8), [B, hidden] -> [B]; `sums` is the head's first layer on the rows alone, without bias."""
     shared = jnp.concatenate([constants, context])
-    return leaky_relu(sums + shared @ loss.head[-shared.shape[0] :] + loss.head_bias) @ loss.output
+    return leaky_relu(sums + shared @ loss.head[len(loss.head) - len(shared) :] + loss.head_bias) @ loss.output
 
 
 def memory_output(memory: Array) -> Array:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from epg.core.errors import require
-from epg.settings.checks import require_positive
+from epg.settings.checks import LARGEST_SIZE, require_positive
 
 LossInput = Literal["reward", "reward-products", "observation-products", "task-features", "progress"]
 
@@ -17,6 +17,13 @@ class LossSettings:
     """N: number of newest transitions that the loss sees."""
     inputs: tuple[LossInput, ...] = ()
     """Inputs beside observation, action, done, policy output and memory; see loss/inputs.py."""
+    modulation: Literal["none", "reward", "transitions", "task-features"] = "none"
+    """Statistics of the window that multiply the head's observations (loss/modulation.py); none: the paper's head."""
+    mixes: int = 6
+    """Number of random mixes of these statistics."""
+    temporal: Literal["policy", "experience", "none"] = "policy"
+    """What the convolutions see: also the policy at every window position (the paper), only what is fixed within an
+    update (fast: no policy passes over the window), or no convolutions at all."""
     memory: int = 32
     """Tanh units of the memory, trained with the policy."""
     kernels: tuple[int, ...] = (8, 4)
@@ -37,7 +44,8 @@ class LossSettings:
     """Initial convolutions: random weights, or the window's mean of the reward products (needs reward-products)."""
 
     def __post_init__(self) -> None:
-        require_positive(self, "loss", "window", "memory", "channels", "context", "hidden")
+        require_positive(self, "loss", "window", "mixes", "channels", "context", "hidden")
+        require(0 <= self.memory <= LARGEST_SIZE, f"loss.memory must lie in [0, {LARGEST_SIZE}], not {self.memory}.")
         require(len(set(self.inputs)) == len(self.inputs), "loss.inputs must not name an input twice.")
         require(
             "reward-products" not in self.inputs or "reward" in self.inputs,
@@ -48,15 +56,35 @@ class LossSettings:
             "loss.init_temporal reward-correlation needs reward-products in loss.inputs: it carries their mean.",
         )
         require(
+            self.init_temporal == "random" or self.temporal == "policy",
+            "loss.init_temporal reward-correlation needs loss.temporal policy.",
+        )
+        require(
+            self.modulation != "reward" or "reward" in self.inputs,
+            "loss.modulation reward needs reward in loss.inputs.",
+        )
+        require(
+            self.modulation != "task-features" or "task-features" in self.inputs,
+            "loss.modulation task-features needs task-features in loss.inputs.",
+        )
+        require(
             len(self.kernels) == len(self.strides) and min(*self.kernels, *self.strides, 1) > 0,
             "loss.kernels and loss.strides need one positive number per convolution.",
         )
-        require(self.frames > 0, f"loss.window of {self.window} is too short for its convolutions.")
+        require(
+            self.temporal == "none" or self.frames > 0,
+            f"loss.window of {self.window} is too short for its convolutions.",
+        )
 
     @property
     def sees_reward(self) -> bool:
         """Whether the reward is a declared input."""
         return "reward" in self.inputs
+
+    @property
+    def context_size(self) -> int:
+        """Length of the context vector that the head sees."""
+        return 0 if self.temporal == "none" else self.context
 
     @property
     def frames(self) -> int:

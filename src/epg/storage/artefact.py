@@ -19,13 +19,13 @@ import numpy as np
 
 from epg import __version__
 from epg.core.errors import require
+from epg.core.plain import plain
 from epg.storage.files import (
     Tensors,
     check_format,
     decode_tensors,
     encode_tensors,
     make_directory,
-    plain,
     read_bytes,
     read_json,
     write_atomic,
@@ -63,6 +63,12 @@ class Kind:
         """File name of the tensors."""
         return f"{self.stem}.safetensors"
 
+    def paths(self, path: str | Path) -> tuple[Path, Path]:
+        """Return the paths of manifest and tensors, given a directory or either of the two files."""
+        path = Path(path)
+        directory = path.parent if path.name in (self.tensors, self.manifest) else path
+        return directory / self.manifest, directory / self.tensors
+
     def save(self, directory: str | Path, tensors: Mapping[str, np.ndarray], manifest: Mapping[str, Any]) -> str:
         """Write an artefact and return the digest of its tensors. Format, kind, licence, digests and the version of
         epg are added here; the caller gives the rest of the manifest."""
@@ -79,9 +85,7 @@ class Kind:
 
     def load(self, path: str | Path) -> tuple[Tensors, dict[str, Any]]:
         """Load tensors and manifest from a directory or either of its two files, refusing anything damaged."""
-        path = Path(path)
-        directory = path.parent if path.name in (self.tensors, self.manifest) else path
-        manifest_path, tensors_path = directory / self.manifest, directory / self.tensors
+        manifest_path, tensors_path = self.paths(path)
         require(os.path.exists(path), f"{path} does not exist: name a {self.noun}, or a run that has saved one.")
         require(os.path.isfile(manifest_path), f"{path} is not a {self.noun}: {manifest_path} is missing.")
         manifest = read_json(manifest_path)

@@ -23,6 +23,7 @@ import safetensors
 import safetensors.numpy
 
 from epg.core.errors import BadInput, NewerFormat, require
+from epg.core.plain import plain
 
 MAX_JSON_BYTES = 16 * 2**20
 MAX_JSON_DEPTH = 64
@@ -197,17 +198,6 @@ def _check_entry(name: str, entry: Any) -> tuple[int, int]:
     size = math.prod(shape) * np.dtype(_DTYPES[entry["dtype"]]).itemsize
     require(place[1] - place[0] == size, f"tensor {name!r} has a size that its shape denies")
     return place[0], place[1]
-
-
-def plain(value: Any) -> Any:
-    """Return `value` as JSON can say it: NumPy scalars as numbers, non-finite numbers as null."""
-    if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_json(path: Path, value: Any, replace: bool = True) -> None:

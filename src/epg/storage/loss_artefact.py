@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from epg.core.errors import require
+from epg.core.plain import plain
 from epg.storage.artefact import Kind
 from epg.storage.files import Tensors
 
 LOSS = Kind("loss", "loss", 2, {"parameters": int, "settings": dict, "seed": int, "epochs": int, "curve": list})
-OPTIONAL = {"obs_mean", "obs_std"}
+OPTIONAL = "obs_mean", "obs_std"
 
 
 @dataclass(frozen=True)
@@ -31,24 +32,33 @@ class LossArtefact:
 
 def save_loss(directory: str | Path, tensors: Mapping[str, np.ndarray], manifest: Mapping[str, Any]) -> str:
     """Write a loss and return the digest of its tensors."""
-    whole = {**manifest, "parameters": int(np.asarray(tensors["phi"]).size)}
-    _check(dict(tensors), whole, str(Path(directory) / LOSS.tensors))
+    whole = {**plain(manifest), "parameters": int(np.asarray(tensors["phi"]).size)}
+    _check(dict(tensors), whole, directory)
     return LOSS.save(directory, tensors, whole)
 
 
 def load_loss(path: str | Path) -> LossArtefact:
     """Load a loss from its directory, its loss.json or its loss.safetensors, refusing anything damaged."""
     tensors, manifest = LOSS.load(path)
-    _check(tensors, manifest, str(path))
-    require(
-        all(value is None or type(value) in (int, float) for value in manifest["curve"]),
-        f"{path}: curve must be a list of numbers.",
-    )
+    _check(tensors, manifest, path)
     return LossArtefact(tensors["phi"], tensors, manifest)
 
 
-def _check(tensors: Tensors, manifest: Mapping[str, Any], name: str) -> None:
-    require("phi" in tensors and set(tensors) <= {"phi", *OPTIONAL}, f"{name} is damaged: it must hold the tensor phi.")
+def _check(tensors: Tensors, manifest: Mapping[str, Any], path: str | Path) -> None:
+    """Refuse what no loss can hold, by the name of the file that holds it."""
+    described, name = LOSS.paths(path)
+    for value in manifest.get("curve", ()):
+        require(value is None or type(value) in (int, float), f"{described}: curve must be a list of numbers.")
+    require("warm_start" in manifest, f"{described} is damaged: it lacks 'warm_start'.")
+    start = manifest["warm_start"]
+    require(
+        start is None or (isinstance(start, dict) and type(start.get("kind")) is str),
+        f"{described}: warm_start must be null, or say of what kind the start was.",
+    )
+    require(
+        "phi" in tensors and set(tensors) <= {"phi", *OPTIONAL},
+        f"{name} is damaged: it must hold the tensor phi, and beside it only {', '.join(OPTIONAL)}.",
+    )
     phi = tensors["phi"]
     require(
         phi.dtype == np.float32 and phi.ndim == 1,

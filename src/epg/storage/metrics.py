@@ -12,7 +12,8 @@ from types import TracebackType
 from typing import Any
 
 from epg.core.errors import BadInput, require
-from epg.storage.files import parse_json, plain, read_bytes, write_atomic
+from epg.core.plain import plain
+from epg.storage.files import parse_json, read_bytes, write_atomic
 from epg.storage.run import Run
 
 MAX_METRICS_BYTES = 2**30

@@ -34,6 +34,10 @@ def save_policy(directory: str | Path, tensors: Mapping[str, np.ndarray], manife
 def load_policy(path: str | Path) -> PolicyArtefact:
     """Load a policy from its directory or either of its two files, refusing anything damaged."""
     tensors, manifest = POLICY.load(path)
+    name = POLICY.paths(path)[1]
     for key, value in tensors.items():
-        require(bool(np.isfinite(value).all()), f"{path} is damaged: {key} holds a number that is not finite.")
+        require(
+            bool(np.isfinite(value).all()),
+            f"{name} is damaged: {key} holds a number that is not finite.",
+        )
     return PolicyArtefact(tensors, manifest)

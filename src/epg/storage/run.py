@@ -23,13 +23,13 @@ import numpy as np
 
 from epg import __version__
 from epg.core.errors import BadInput, NewerFormat, require
+from epg.core.plain import plain
 from epg.storage.files import (
     Tensors,
     check_format,
     encode_tensors,
     make_directory,
     parse_json,
-    plain,
     read_json,
     read_tensors,
     write_atomic,

@@ -1,4 +1,4 @@
-"""Hand-made losses: GAE against rlax and a loop, PPO and REINFORCE against NumPy and against each other."""
+"""Policy-gradient losses: GAE against rlax and a loop, PPO and REINFORCE against NumPy and against each other."""
 
 import warnings
 from dataclasses import replace
@@ -8,12 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from epg.learners.objectives import advantages, ppo_loss, reinforce_loss, returns_to_go, standardise
-from epg.policies.mlp import Categorical, Gaussian
-from epg.settings import PolicyGradientSettings
+from epg.learners.gae import advantages, discounted_sums, returns_to_go, standardize
+from epg.learners.ppo import ppo_loss
+from epg.learners.reinforce import reinforce_loss
+from epg.policies.distributions import Categorical, Gaussian
+from epg.settings import PPOSettings
 
 T = 40
-SETTINGS = PolicyGradientSettings(discount=0.97, trace=0.9)
+GAMMA, LAMBDA = 0.97, 0.9
+SETTINGS = PPOSettings(discount=GAMMA, gae_lambda=LAMBDA)
 NEVER = jnp.zeros(T, bool)
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
@@ -29,7 +32,7 @@ def flags(rng: np.random.Generator, share: float) -> jax.Array:
     return jnp.asarray(rng.random(T) < share)
 
 
-def slow_advantages(r, v, v_next, terminated, truncated, gamma, trace):
+def slow_advantages(r, v, v_next, terminated, truncated, gamma, gae_lambda):
     """Sum (gamma lambda)^k delta_{t+k} up to the end of each trajectory, term by term."""
     out = np.zeros(T)
     for t in range(T):
@@ -38,7 +41,7 @@ def slow_advantages(r, v, v_next, terminated, truncated, gamma, trace):
             out[t] += weight * (r[k] + (0.0 if terminated[k] else gamma * v_next[k]) - v[k])
             if terminated[k] or truncated[k]:
                 break
-            weight *= gamma * trace
+            weight *= gamma * gae_lambda
     return out
 
 
@@ -48,9 +51,9 @@ def test_gae_is_rlaxs(rng, share):
         warnings.simplefilter("ignore")  # rlax imports tensorflow-probability, which warns about its own code
         import rlax
     r, values, terminated = floats(rng, T), floats(rng, T + 1), flags(rng, share)
-    discount = jnp.where(terminated, 0.0, SETTINGS.discount)
-    expected = rlax.truncated_generalized_advantage_estimation(r, discount, SETTINGS.trace, values)
-    ours = advantages(r, values[:-1], values[1:], terminated, NEVER, SETTINGS)
+    discount = jnp.where(terminated, 0.0, GAMMA)
+    expected = rlax.truncated_generalized_advantage_estimation(r, discount, LAMBDA, values)
+    ours = advantages(r, values[:-1], values[1:], terminated, NEVER, GAMMA, LAMBDA)
     np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -61,7 +64,7 @@ def test_gae_bootstraps_across_a_time_limit_only(rng):
     assert truncated.sum() > 2
     expected = slow_advantages(*map(np.asarray, (r, v, v_next, terminated, truncated)), 0.97, 0.9)
     np.testing.assert_allclose(
-        advantages(r, v, v_next, terminated, truncated, SETTINGS), expected, rtol=1e-4, atol=1e-5
+        advantages(r, v, v_next, terminated, truncated, GAMMA, LAMBDA), expected, rtol=1e-4, atol=1e-5
     )
 
 
@@ -69,12 +72,17 @@ def test_gae_limits(rng):
     r, values, terminated = floats(rng, T), floats(rng, T + 1), flags(rng, 0.1)
     v, v_next = values[:-1], values[1:]
     one_step = r + jnp.where(terminated, 0.0, 0.97 * v_next) - v
-    ours = advantages(r, v, v_next, terminated, NEVER, replace(SETTINGS, trace=0.0))
+    ours = advantages(r, v, v_next, terminated, NEVER, GAMMA, 0.0)
     np.testing.assert_allclose(ours, one_step, rtol=1e-5, atol=1e-6)
     # lambda = 1: discounted rewards to the end (plus the last value where the batch cuts) minus the value.
     bootstrapped = r.at[-1].add(jnp.where(terminated[-1], 0.0, 0.97 * v_next[-1]))
-    ours = advantages(r, v, v_next, terminated, NEVER, replace(SETTINGS, trace=1.0))
+    ours = advantages(r, v, v_next, terminated, NEVER, GAMMA, 1.0)
     np.testing.assert_allclose(ours, returns_to_go(bootstrapped, terminated, 0.97) - v, rtol=1e-4, atol=1e-5)
+
+
+def test_discounted_sums_by_hand():
+    x, decay = jnp.array([1.0, 2.0, 4.0]), jnp.array([0.5, 0.0, 9.0])  # the last decay has nothing to multiply
+    np.testing.assert_allclose(discounted_sums(x, decay), [2.0, 2.0, 4.0])
 
 
 def test_returns_to_go_by_loop(rng):
@@ -91,10 +99,10 @@ def test_returns_to_go_by_hand():
     np.testing.assert_allclose(returns_to_go(r, ended, 0.5), [2.0, 2.0, 8.0, 8.0])
 
 
-def test_standardise(rng):
+def test_standardize(rng):
     x = 5.0 + 3.0 * floats(rng, 50)
-    np.testing.assert_allclose(standardise(x), (x - np.mean(x)) / np.std(x), rtol=1e-4, atol=1e-5)
-    np.testing.assert_array_equal(standardise(jnp.full(4, 7.0)), 0.0)  # nothing to compare: no advantage, no NaN
+    np.testing.assert_allclose(standardize(x), (x - np.mean(x)) / np.std(x), rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(standardize(jnp.full(4, 7.0)), 0.0)  # nothing to compare: no advantage, no NaN
 
 
 @pytest.mark.parametrize(
