@@ -11,47 +11,45 @@ import scipy.stats
 from samples import CONTINUOUS, DISCRETE, SPACES, small_loss, some_experience, some_rollout
 from test_policy import NUMPY_ACTIVATIONS
 
-from epg.learners import Control, Learned
-from epg.lifetime.update import Plan, minibatches, start, update
-from epg.parts import loss as shipped
-from epg.loss.network import (
-    aim,
-    build_constants,
-    build_rows,
-    constant_columns,
-    context_vector,
-    convolve,
-    head_values,
-    init_loss,
-    init_memory,
-    policy_rows,
-    row_columns,
-    set_switches,
-)
-from epg.policies.mlp import Gaussian, init_policy
 from epg.core.errors import BadInput
-from epg.core.types import Trained
-from epg.settings import LifetimeSettings, LossSettings, PolicySettings, Spaces
+from epg.core.spaces import Spaces
+from epg.core.types import InnerParams, MetaParams
+from epg.learners.learned import LearnedLoss
+from epg.lifetime.policy_init import FRESH
+from epg.lifetime.update import InnerConfig, begin, minibatches, update
+from epg.loss import network
+from epg.loss.init import init_loss, init_memory, shift_targets
+from epg.loss.inputs import build_rows, constant_columns, head_columns, row_columns
+from epg.loss.network import cache_inputs, context_vector, convolve, head_values, memory_output
+from epg.policies.base import distribution
+from epg.policies.distributions import Gaussian
+from epg.policies.mlp import MlpPolicy
+from epg.settings import LifetimeSettings, LossSettings, PolicySettings
 
 N, M = 24, 8
 POLICY = PolicySettings(hidden=(5,), activation="tanh", log_std=-0.5)
-EVERYTHING = {"reward": True, "products": True, "pairs": True, "task_features": True, "progress": True}
+MLP = MlpPolicy(POLICY, CONTINUOUS)
+EVERYTHING = "reward", "reward-products", "observation-products", "task-features", "progress"
 
 
-def whole(loss, settings, trained, experience, batch) -> jax.Array:
+def whole(loss, settings, params, experience, batch) -> jax.Array:
     """Call the shipped loss, both parts of it."""
-    width, discrete = experience.window.observation.shape[1], not trained.policy.log_std.size
-    spaces = Spaces(width, experience.window.action.shape[1], discrete)
-    fixed = shipped.fixed_part(loss, settings, spaces, experience)
-    return shipped.evaluate(loss, settings, fixed, trained, experience, batch, "tanh")
+    width, discrete = experience.window.observation.shape[1], not params.policy.log_std.size
+    spaces = Spaces(width, experience.window.action.shape[1], discrete, len(experience.task_features))
+    cached, policy = cache_inputs(loss, settings, spaces, experience), MlpPolicy(POLICY, spaces)
+
+    def policy_at(observation):
+        return distribution(policy, params.policy, observation)
+
+    return network.evaluate(loss, settings, cached, policy_at, params, experience, batch)
 
 
 evaluate = jax.jit(whole, static_argnames="settings")
 
 
-def value(loss, settings, trained, experience, batch=None) -> jax.Array:
+def value(loss, settings, params, experience, batch=None) -> jax.Array:
     """Call the shipped loss on the newest rows."""
-    return evaluate(loss, settings, trained, experience, jnp.arange(M) if batch is None else batch)
+    return evaluate(loss, settings, params, experience, jnp.arange(M) if batch is None else batch)
 
 
 def context_of(loss, settings, rows, constants) -> jax.Array:
@@ -67,15 +65,15 @@ def head_of(loss, rows, constants, context) -> jax.Array:
     return head_values(loss, rows @ loss.head[: rows.shape[1]], constants, context)
 
 
-def some_trained(spaces: Spaces, settings: LossSettings, seed: int = 0) -> Trained:
+def some_params(spaces: Spaces, settings: LossSettings, seed: int = 0) -> InnerParams:
     """Draw a policy that depends strongly on its observation, and a memory far from zero."""
     keys = jax.random.split(jax.random.key(seed), 3)
-    policy = init_policy(keys[0], POLICY, spaces)
+    policy = MlpPolicy(POLICY, spaces).init(keys[0])
     policy = jax.tree.map(lambda leaf: leaf + 0.5 * jax.random.normal(keys[1], leaf.shape), policy)
-    return Trained(policy, 5.0 * init_memory(keys[2], settings))
+    return InnerParams(policy, 5.0 * init_memory(keys[2], settings))
 
 
-def randomised(loss, seed: int = 1):
+def randomized(loss, seed: int = 1):
     """Give every parameter, biases too, a random value."""
     leaves, structure = jax.tree.flatten(loss)
     keys = jax.random.split(jax.random.key(seed), len(leaves))
@@ -114,26 +112,28 @@ def numpy_head(loss, rows, constants, context) -> np.ndarray:
     return np.array([leaky(row @ np.asarray(loss.head) + np.asarray(loss.head_bias)) @ loss.output for row in full])
 
 
-def numpy_inputs(settings, spaces, trained, experience) -> tuple[np.ndarray, np.ndarray]:
+def numpy_inputs(settings, spaces, params, experience) -> tuple[np.ndarray, np.ndarray]:
     """Stack everything that was declared, as the paper lists it."""
-    window, policy = experience.window, trained.policy
+    window, policy = experience.window, params.policy
     hidden = NUMPY_ACTIVATIONS["tanh"](window.observation @ policy.mlp.weights[0] + policy.mlp.biases[0])
     out = np.asarray(hidden @ policy.mlp.weights[1] + policy.mlp.biases[1], np.float64)
     if spaces.discrete:
         out = np.exp(out) / np.exp(out).sum(1, keepdims=True)
     valid, reward = np.asarray(window.valid)[:, None], np.asarray(window.reward)[:, None]
-    rows = [window.observation, window.action, np.asarray(window.end)[:, None], out * valid]
-    rows += [reward] if settings.reward else []
-    rows += [reward * window.observation, reward * experience.trace] if settings.products else []
-    constants = [np.tanh(trained.extra), policy.log_std]
-    constants += [experience.features] if settings.task_features else []
-    constants += [experience.progress] if settings.progress else []
+    rows = [window.observation, window.action, np.asarray(window.done)[:, None], out * valid]
+    rows += [reward] if "reward" in settings.inputs else []
+    if "reward-products" in settings.inputs:
+        rows += [reward * window.observation, reward * experience.action_trace]
+    memory = np.tanh(np.ones(64) @ np.asarray(params.learner, np.float64))  # a layer fed with 64 ones
+    constants = [memory, policy.log_std]
+    constants += [experience.task_features] if "task-features" in settings.inputs else []
+    constants += [experience.progress] if "progress" in settings.inputs else []
     return np.hstack(rows), np.concatenate(constants)
 
 
 def numpy_head_rows(settings, rows, experience) -> np.ndarray:
     """Append what only the head sees."""
-    if not settings.pairs:
+    if "observation-products" not in settings.inputs:
         return rows
     seen = np.asarray(experience.window.observation)
     width = seen.shape[1]
@@ -152,9 +152,9 @@ def test_convolution_is_the_slow_loop(rng, length, kernel, stride):
 @pytest.mark.parametrize("pooling", ["mean", "flatten"])
 @pytest.mark.parametrize("shape", [((5, 3), (3, 2)), ((8,), (7,)), ((4, 3, 2), (2, 2, 1))])
 def test_context_and_head_are_numpys(rng, pooling, shape):
-    settings = small_loss(kernels=shape[0], strides=shape[1], pooling=pooling, init="plain")
-    rows, constants = rng.normal(size=(N, 8)), rng.normal(size=6)  # observation 3, action 2, end 1, policy 2
-    loss = randomised(init_loss(jax.random.key(0), settings, CONTINUOUS))
+    settings = small_loss(kernels=shape[0], strides=shape[1], pooling=pooling, init="random")
+    rows, constants = rng.normal(size=(N, 8)), rng.normal(size=6)  # observation 3, action 2, done 1, policy 2
+    loss = randomized(init_loss(jax.random.key(0), settings, CONTINUOUS))
     ours = context_of(loss, settings, rows, constants)
     context = numpy_context(loss, settings, rows, constants)
     np.testing.assert_allclose(ours, context, rtol=1e-3, atol=1e-4)
@@ -166,30 +166,33 @@ OTHER_SHAPES = {"kernels": (4, 3, 2), "strides": (2, 2, 1), "pooling": "flatten"
 
 
 @pytest.mark.parametrize("kind", SPACES)
-@pytest.mark.parametrize("inputs", [{}, EVERYTHING, EVERYTHING | OTHER_SHAPES, {"kernels": (8,), "strides": (7,)}])
+@pytest.mark.parametrize(
+    ("inputs", "changes"),
+    [((), {}), (EVERYTHING, {}), (EVERYTHING, OTHER_SHAPES), ((), {"kernels": (8,), "strides": (7,)})],
+)
 @pytest.mark.parametrize("pushes", [1, 3])
-def test_evaluate_is_numpys(rng, kind, inputs, pushes):
-    spaces, settings = SPACES[kind], small_loss(init="plain", **inputs)
-    loss, trained = randomised(init_loss(jax.random.key(0), settings, spaces)), some_trained(spaces, settings)
+def test_evaluate_is_numpys(rng, kind, inputs, changes, pushes):
+    spaces, settings = SPACES[kind], small_loss(*inputs, init="random", **changes)
+    loss, params = randomized(init_loss(jax.random.key(0), settings, spaces)), some_params(spaces, settings)
     experience, batch = some_experience(rng, spaces, N, M, pushes), np.array([6, 1, 3])
-    rows, constants = numpy_inputs(settings, spaces, trained, experience)
+    rows, constants = numpy_inputs(settings, spaces, params, experience)
     context = numpy_context(loss, settings, rows, constants)
     rows = numpy_head_rows(settings, rows, experience)
     expected = numpy_head(loss, rows[N - M :][batch], constants, context).mean()
-    np.testing.assert_allclose(value(loss, settings, trained, experience, jnp.asarray(batch)), expected, rtol=1e-3)
+    np.testing.assert_allclose(value(loss, settings, params, experience, jnp.asarray(batch)), expected, rtol=1e-3)
 
 
 @pytest.mark.parametrize("kind", SPACES)
 def test_gradient_is_the_finite_difference(kind):
     with jax.enable_x64(True):
-        spaces, settings = SPACES[kind], small_loss(init="plain", **EVERYTHING)
+        spaces, settings = SPACES[kind], small_loss(*EVERYTHING, init="random")
         double = lambda tree: jax.tree.map(  # noqa: E731
             lambda x: x.astype(jnp.float64) if x.dtype == jnp.float32 else x, tree
         )
-        loss = double(randomised(init_loss(jax.random.key(0), settings, spaces)))
-        trained = double(some_trained(spaces, settings))
+        loss = double(randomized(init_loss(jax.random.key(0), settings, spaces)))
+        params = double(some_params(spaces, settings))
         experience = double(some_experience(np.random.default_rng(0), spaces, N, M, 2))
-        flat, unravel = jax.flatten_util.ravel_pytree(trained)
+        flat, unravel = jax.flatten_util.ravel_pytree(params)
         assert flat.dtype == jnp.float64
         function = jax.jit(lambda x: whole(loss, settings, unravel(x), experience, jnp.arange(3)))
         step = 1e-6 * jnp.eye(flat.size)
@@ -200,11 +203,12 @@ def test_gradient_is_the_finite_difference(kind):
         np.testing.assert_allclose(gradient, slope, rtol=1e-5, atol=1e-7)
 
 
-def test_target_action_start_is_the_distance_to_a_target(rng):
-    settings = small_loss(init_scale=0.3, init_context_scale=0.2, **EVERYTHING)
-    loss, trained = init_loss(jax.random.key(4), settings, CONTINUOUS), some_trained(CONTINUOUS, settings)
+def test_target_action_start_is_the_distance_to_a_target(rng, monkeypatch):
+    monkeypatch.setattr("epg.loss.init.TARGET_SCALE", 0.3)  # targets that are not tiny
+    settings = small_loss(*EVERYTHING)
+    loss, params = init_loss(jax.random.key(4), settings, CONTINUOUS), some_params(CONTINUOUS, settings)
     experience = some_experience(rng, CONTINUOUS, N, M)
-    rows, constants = numpy_inputs(settings, CONTINUOUS, trained, experience)
+    rows, constants = numpy_inputs(settings, CONTINUOUS, params, experience)
     context = numpy_context(loss, settings, rows, constants)
     rows = numpy_head_rows(settings, rows, experience)
     inputs = np.hstack([rows[-M:], np.tile(np.concatenate([constants, context]), (M, 1))])
@@ -214,29 +218,30 @@ def test_target_action_start_is_the_distance_to_a_target(rng):
     weights[policy] = 0.0
     target = inputs @ weights
     assert np.abs(target).mean() > 0.1
-    log_std = float(trained.policy.log_std.sum())
-    pull = 0.05 * max(log_std, 0.2 * log_std)
-    expected = 0.8 * np.abs(mean - target).sum(1).mean() + pull
-    np.testing.assert_allclose(value(loss, settings, trained, experience), expected, rtol=1e-4)
+    log_std = float(params.policy.log_std.sum())
+    shrinking = 0.05 * max(log_std, 0.2 * log_std)
+    expected = 0.8 * np.abs(mean - target).sum(1).mean() + shrinking
+    np.testing.assert_allclose(value(loss, settings, params, experience), expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", SPACES)
-def test_target_action_start_without_weights_aims_at_zero_or_uniform(rng, kind):
-    spaces, settings = SPACES[kind], small_loss(init_scale=0.0, init_context_scale=0.0)
-    loss, trained = init_loss(jax.random.key(0), settings, spaces), some_trained(spaces, settings)
+def test_target_action_without_weights_is_zero_or_uniform(rng, kind, monkeypatch):
+    monkeypatch.setattr("epg.loss.init.TARGET_SCALE", 0.0)
+    spaces, settings = SPACES[kind], small_loss()
+    loss, params = init_loss(jax.random.key(0), settings, spaces), some_params(spaces, settings)
     experience = some_experience(rng, spaces, N, M)
-    out = numpy_inputs(settings, spaces, trained, experience)[0][-M:, row_columns(settings, spaces)["policy"]]
+    out = numpy_inputs(settings, spaces, params, experience)[0][-M:, row_columns(settings, spaces)["policy"]]
     if spaces.discrete:
         expected = 0.8 * np.abs(out - 0.25).sum(1).mean()
     else:
-        log_std = float(trained.policy.log_std.sum())
+        log_std = float(params.policy.log_std.sum())
         expected = 0.8 * np.abs(out).sum(1).mean() + 0.05 * max(log_std, 0.2 * log_std)
-        slope = jax.grad(lambda it: value(loss, settings, it, experience))(trained).policy.log_std
-        np.testing.assert_allclose(slope, 0.05 if log_std > 0 else 0.01, rtol=1e-5)  # descent shrinks the deviation
-    np.testing.assert_allclose(value(loss, settings, trained, experience), expected, rtol=1e-4)
+        slope = jax.grad(lambda it: value(loss, settings, it, experience))(params).policy.log_std
+        np.testing.assert_allclose(slope, 0.05 if log_std > 0 else 0.01, rtol=1e-5)  # descent shrinks the std
+    np.testing.assert_allclose(value(loss, settings, params, experience), expected, rtol=1e-4)
 
 
-def test_first_targets_are_near_zero():
+def test_initial_targets_are_near_zero():
     # target = w . x with w ~ N(0, 0.02^2): over 300 keys its distribution is N(0, (0.02 |x|)^2).
     settings, x = small_loss(), np.linspace(-1.0, 1.0, 20)
     draw = jax.jit(jax.vmap(lambda key: init_loss(key, settings, CONTINUOUS).head))
@@ -245,7 +250,7 @@ def test_first_targets_are_near_zero():
     x[row_columns(settings, CONTINUOUS)["policy"]] = 0.0
     log_std = constant_columns(settings, CONTINUOUS)["log_std"]
     log_std = slice(8 + log_std.start, 8 + log_std.stop)
-    assert (heads[:, log_std, :4] == 0.0).all()  # a target that moved with the log-std would pull it either way
+    assert (heads[:, log_std, :4] == 0.0).all()  # a target that depends on the log-std would pull it up or down
     x[log_std] = 0.0
     targets = -np.einsum("kij,i->kj", heads, x)[:, [0, 2]].ravel() / np.linalg.norm(x)
     assert scipy.stats.kstest(targets, scipy.stats.norm(0, 0.02).cdf).pvalue > 1e-3
@@ -259,8 +264,8 @@ def correlations(settings, rows: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("pooling", ["mean", "flatten"])
-def test_correlation_start_carries_the_mean_of_the_products(rng, pooling):
-    settings = small_loss(channels=8, init_temporal="correlation", pooling=pooling, **EVERYTHING)
+def test_reward_correlation_start_carries_the_mean_of_the_products(rng, pooling):
+    settings = small_loss(*EVERYTHING, channels=8, init_temporal="reward-correlation", pooling=pooling)
     loss, columns = init_loss(jax.random.key(0), settings, CONTINUOUS), row_columns(settings, CONTINUOUS)
 
     def signed(rows, constants):
@@ -269,90 +274,17 @@ def test_correlation_start_carries_the_mean_of_the_products(rng, pooling):
         return (context[::2] - context[1::2]) / 1.2  # leaky(x) - leaky(-x) = 1.2 x
 
     rows, constants = rng.normal(size=(2, N, 14)), rng.normal(size=(2, 10))
-    traces, states = columns["reward x trace"], columns["reward x observation"]
+    traces, states = columns["reward x action trace"], columns["reward x observation"]
     mix = np.asarray(loss.kernels[0])[0, states, 4] * np.sqrt(5)  # the third pair is a random mix of the observations
     for it in rows:
         mean = correlations(settings, it)
         expected = 2 * np.append(mean[traces], mean[states] @ mix)
         np.testing.assert_allclose(signed(it, constants[0]), expected, rtol=1e-3, atol=1e-5)
-    ours = signed(3 * rows[0] - 2 * rows[1], constants[1])  # linear in the products, blind to all the rest
+    ours = signed(3 * rows[0] - 2 * rows[1], constants[1])  # linear in the products, and in nothing else
     np.testing.assert_allclose(ours, 3 * signed(rows[0], constants[0]) - 2 * signed(rows[1], constants[0]), atol=1e-4)
     other = rows[0].copy()
     other[:, : states.start] = 9.0
     np.testing.assert_allclose(signed(other, constants[0]), signed(rows[0], constants[0]), atol=1e-6)
-
-
-def test_correlation_start_aims_along_the_rewarded_actions(rng):
-    scales = {"init_scale": 0.0, "init_context_scale": 0.0, "init_gain": 1.5}
-    settings = small_loss(channels=8, init_temporal="correlation", reward=True, products=True, **scales)
-    loss, trained = init_loss(jax.random.key(0), settings, CONTINUOUS), some_trained(CONTINUOUS, settings)
-    experience, columns = some_experience(rng, CONTINUOUS, N, M, 3), row_columns(settings, CONTINUOUS)
-    rows, _ = numpy_inputs(settings, CONTINUOUS, trained, experience)
-    target = 1.5 * correlations(settings, rows)[columns["reward x trace"]]
-    log_std = float(trained.policy.log_std.sum())
-    pull = 0.05 * max(log_std, 0.2 * log_std)
-    expected = 0.8 * np.abs(rows[-M:, columns["policy"]] - target).sum(1).mean() + pull
-    np.testing.assert_allclose(value(loss, settings, trained, experience), expected, rtol=1e-4)
-
-
-def slopes_in_outputs(loss, settings, trained, experience, outputs):
-    """Return how the head's values change with the policy's outputs on the newest rows, all else as it is."""
-    rows = jnp.asarray(numpy_inputs(settings, CONTINUOUS, trained, experience)[0], jnp.float32)
-    constants = build_constants(settings, experience, trained.extra, trained.policy.log_std)
-    context = context_of(loss, settings, rows, constants)
-
-    def judged(outputs):
-        changed = rows.at[-M:, row_columns(settings, CONTINUOUS)["policy"]].set(outputs)
-        return head_of(loss, changed[-M:], constants, context).sum()
-
-    return jax.grad(judged)(outputs)
-
-
-@pytest.mark.parametrize("direction", [1.0, -1.0])
-def test_switch_chooses_between_two_targets(rng, direction):
-    # The reward is plus or minus the second observation: one of two sets of targets holds, the other is silent.
-    settings = small_loss(
-        channels=8, hidden=9, init_scale=0.0, init_temporal="correlation", init_switch=1, reward=True, products=True
-    )
-    loss, trained = init_loss(jax.random.key(0), settings, CONTINUOUS), some_trained(CONTINUOUS, settings)
-    targets = jnp.array([0.5, -0.4, -0.3, 0.2])  # of the two actions when the correlation is positive, when negative
-    offsets = jnp.stack([-targets, targets], axis=1).ravel()
-    loss = eqx.tree_at(lambda it: it.head_bias, loss, loss.head_bias.at[:8].add(offsets))
-    loss = eqx.tree_at(lambda it: it.head, loss, loss.head.at[-settings.context + 2 :, :8].set(0.0))
-    experience, columns = some_experience(rng, CONTINUOUS, N, M, 3), row_columns(settings, CONTINUOUS)
-    reward = direction * jnp.sign(experience.window.observation[:, 1])
-    reward = reward / jnp.abs(experience.window.observation[:, 1]).mean()
-    experience = eqx.tree_at(lambda it: it.window.reward, experience, reward)
-    rows, _ = numpy_inputs(settings, CONTINUOUS, trained, experience)
-    assert direction * correlations(settings, rows)[columns["reward x observation"]][1] > 0.5  # the switch is clear
-    outputs = jnp.asarray(rng.uniform(-2, 2, size=(M, 2)), jnp.float32)  # where the other set is silent
-    expected = np.sign(outputs - (targets[:2] if direction > 0 else targets[2:]))
-
-    slopes = slopes_in_outputs(loss, settings, trained, experience, outputs)
-    np.testing.assert_allclose(slopes, 0.8 * expected, rtol=1e-4)
-
-
-@pytest.mark.parametrize("side", range(4))
-def test_two_switches_choose_between_four_targets(rng, side):
-    # Each switch looks at a mix of all correlations: their signs decide which set of targets holds.
-    four = {"init_temporal": "correlation", "init_sides": 4, "reward": True, "products": True}
-    settings = small_loss(channels=8, hidden=17, init_scale=0.0, init_context_scale=0.0, **four)
-    experience, trained = some_experience(rng, CONTINUOUS, N, M, 3), some_trained(CONTINUOUS, settings)
-    columns = row_columns(settings, CONTINUOUS)
-    rows, _ = numpy_inputs(settings, CONTINUOUS, trained, experience)
-    carried = correlations(settings, rows)[columns["reward x observation"].start : columns["reward x trace"].stop]
-    weights = rng.normal(size=(2, len(carried)))
-    signs = np.array([[1, 1], [-1, 1], [-1, -1], [1, -1]][side])
-    weights *= (signs / (weights @ carried))[:, None]
-    targets = np.zeros((4, 2, 4))
-    targets[:, :, -1] = rng.uniform(-0.5, 0.5, size=(4, 2))  # the same whatever is observed
-    loss = init_loss(jax.random.key(0), settings, CONTINUOUS)
-    loss = set_switches(loss, jnp.asarray(weights, jnp.float32), settings, CONTINUOUS)
-    loss = aim(loss, jnp.asarray(targets, jnp.float32).reshape(4, -1), settings, CONTINUOUS)
-    outputs = jnp.asarray(rng.uniform(-2, 2, size=(M, 2)), jnp.float32)
-    expected = 0.8 * np.sign(outputs - targets[side, :, -1])
-    slopes = slopes_in_outputs(loss, settings, trained, experience, outputs)
-    np.testing.assert_allclose(slopes, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_target_action_start_needs_room_in_the_head():
@@ -363,22 +295,25 @@ def test_target_action_start_needs_room_in_the_head():
 
 
 def test_padding_gives_zero_rows_and_no_gradient(rng):
-    settings = small_loss(init="plain", **EVERYTHING)
-    loss, trained = randomised(init_loss(jax.random.key(0), settings, CONTINUOUS)), some_trained(CONTINUOUS, settings)
+    settings = small_loss(*EVERYTHING, init="random")
+    loss, params = randomized(init_loss(jax.random.key(0), settings, CONTINUOUS)), some_params(CONTINUOUS, settings)
+    # A head that does not see the policy: what is left is the way through the context.
+    policy = row_columns(settings, CONTINUOUS)["policy"]
+    loss = eqx.tree_at(lambda it: it.head, loss, loss.head.at[policy].set(0.0))
     experience = some_experience(rng, CONTINUOUS, N, M, pushes=1)
-    constants = build_constants(settings, experience, trained.extra, trained.policy.log_std)
+    cached = cache_inputs(loss, settings, CONTINUOUS, experience)
 
-    fixed = shipped.fixed_part(loss, settings, CONTINUOUS, experience)
+    @jax.jit
+    def given(outputs):
+        """Evaluate with a policy whose means are given."""
+        policy = Gaussian(outputs, params.policy.log_std)
+        return network.evaluate(loss, settings, cached, lambda _: policy, params, experience, jnp.arange(M))
 
-    def context(outputs):
-        rows = policy_rows(Gaussian(outputs, trained.policy.log_std), experience.window.valid)
-        frames = fixed.frames + convolve(rows, fixed.policy_kernel, settings.strides[0])
-        return jnp.sum(context_vector(loss, settings, frames, constants)), rows
-
-    gradient, rows = jax.grad(context, has_aux=True)(jnp.full((N, 2), 7.0))
+    outputs = jnp.full((N, 2), 7.0)
+    gradient = jax.grad(given)(outputs)
     np.testing.assert_array_equal(build_rows(settings, experience)[: N - M], 0.0)
-    np.testing.assert_array_equal(rows[: N - M], 0.0)
     np.testing.assert_array_equal(gradient[: N - M], 0.0)
+    assert given(outputs.at[: N - M].set(1e6)) == given(outputs) != given(outputs.at[N - M].set(1e6))
     assert np.all(np.abs(gradient[N - M :]).sum(1)[:-2] > 0)  # the last frame may leave newest rows uncovered
 
 
@@ -390,14 +325,14 @@ def changed_rewards(experience, rewards):
 
 @pytest.mark.parametrize("reward", [0.0, 1e9, jnp.nan])
 def test_reward_free_loss_cannot_see_reward(rng, reward):
-    settings = small_loss(init="plain")
-    loss, trained = randomised(init_loss(jax.random.key(0), settings, CONTINUOUS)), some_trained(CONTINUOUS, settings)
+    settings = small_loss(init="random")
+    loss, params = randomized(init_loss(jax.random.key(0), settings, CONTINUOUS)), some_params(CONTINUOUS, settings)
     experience = some_experience(rng, CONTINUOUS, N, M)
     other = changed_rewards(experience, jnp.full(M, reward))
-    assert value(loss, settings, trained, experience) == value(loss, settings, trained, other)
-    seeing = replace(settings, reward=True)
-    loss = randomised(init_loss(jax.random.key(0), seeing, CONTINUOUS))
-    assert value(loss, seeing, trained, experience) != value(loss, seeing, trained, other)
+    assert value(loss, settings, params, experience) == value(loss, settings, params, other)
+    seeing = replace(settings, inputs=("reward",))
+    loss = randomized(init_loss(jax.random.key(0), seeing, CONTINUOUS))
+    assert value(loss, seeing, params, experience) != value(loss, seeing, params, other)
 
 
 def test_update_without_reward_is_the_same_bit_for_bit(rng):
@@ -406,38 +341,38 @@ def test_update_without_reward_is_the_same_bit_for_bit(rng):
     scales = (jnp.ones(M), jnp.full(M, 1e9), jnp.asarray(rng.normal(size=M), jnp.float32))
 
     def train(settings, scales):
-        learner = Learned(settings, POLICY, CONTINUOUS)
-        plan = Plan(learner, LifetimeSettings(M, 3, 4), POLICY, CONTINUOUS, N)
-        control = Control(learner.initial_phi(jax.random.key(0)), jnp.zeros(()))
-        batches = minibatches(plan.lifetime, jax.random.key(1))
-        step = jax.jit(lambda *args: update(plan, *args, jnp.ones(2), control, batches)[0])
+        learner = LearnedLoss(settings, MLP, CONTINUOUS)
+        config = InnerConfig(learner, MLP, LifetimeSettings(M, 3, 4), CONTINUOUS, N)
+        meta = MetaParams(learner.initial_phi(jax.random.key(0)), jnp.zeros(()), FRESH)
+        batches = minibatches(config.lifetime, jax.random.key(1))
+        step = jax.jit(lambda *args: update(config, *args, jnp.ones(2), meta, batches)[0])
         for scale in scales:
-            student = start(plan, jax.random.key(2))
+            state = begin(config, jax.random.key(2), FRESH)
             for rollout in rollouts:
-                student = step(student, eqx.tree_at(lambda it: it.reward, rollout, rollout.reward * scale))
-            yield jax.tree.leaves(student.trained)
+                state = step(state, eqx.tree_at(lambda it: it.reward, rollout, rollout.reward * scale))
+            yield jax.tree.leaves(state.params)
 
-    without = small_loss(init="plain", task_features=True, progress=True)
+    without = small_loss("task-features", "progress", "observation-products", init="random")
     first, *others = train(without, scales)
     for other in others:
         for a, b in zip(first, other, strict=True):
             np.testing.assert_array_equal(a, b)
-    seeing = train(replace(without, reward=True), scales[:2])
+    seeing = train(replace(without, inputs=(*without.inputs, "reward")), scales[:2])
     assert any(not np.array_equal(a, b) for a, b in zip(*seeing, strict=True))  # the test can tell
 
 
 def test_newest_rows_are_the_ones_scored(rng):
-    settings = small_loss(init="plain")
-    loss = randomised(init_loss(jax.random.key(0), settings, CONTINUOUS))
+    settings = small_loss(init="random")
+    loss = randomized(init_loss(jax.random.key(0), settings, CONTINUOUS))
     deaf = eqx.tree_at(lambda it: it.head, loss, loss.head.at[-settings.context :].set(0.0))  # head without context
-    trained, experience = some_trained(CONTINUOUS, settings), some_experience(rng, CONTINUOUS, N, M, 3)
+    params, experience = some_params(CONTINUOUS, settings), some_experience(rng, CONTINUOUS, N, M, 3)
     batch = jnp.array([0, 5])
 
     def changes(network, row):
         window = eqx.tree_at(lambda it: it.action, experience.window, experience.window.action.at[row].add(1.0))
         other = eqx.tree_at(lambda it: it.window, experience, window)
         return bool(
-            value(network, settings, trained, experience, batch) != value(network, settings, trained, other, batch)
+            value(network, settings, params, experience, batch) != value(network, settings, params, other, batch)
         )
 
     scored = [row for row in range(N) if changes(deaf, row)]
@@ -449,45 +384,60 @@ def test_newest_rows_are_the_ones_scored(rng):
     assert [row for row in range(N) if changes(loss, row)] == list(range(23)), "kernels 5, 3 and strides 3, 2 span 23"
 
 
-@pytest.mark.parametrize("name", ["features", "progress"])
-def test_extras_are_seen_only_if_declared(rng, name):
-    setting = {"features": "task_features", "progress": "progress"}[name]
-    trained, experience = some_trained(CONTINUOUS, small_loss()), some_experience(rng, CONTINUOUS, N, M)
-    other = eqx.tree_at(lambda it: getattr(it, name), experience, jnp.array([9.0, -9.0]))
+@pytest.mark.parametrize("name", ["task-features", "progress"])
+def test_constants_are_seen_only_if_declared(rng, name):
+    params, experience = some_params(CONTINUOUS, small_loss()), some_experience(rng, CONTINUOUS, N, M)
+    other = eqx.tree_at(lambda it: getattr(it, name.replace("-", "_")), experience, jnp.array([9.0, -9.0]))
     for declared in (False, True):
-        settings = small_loss(init="plain", **{setting: declared})
-        loss = randomised(init_loss(jax.random.key(0), settings, CONTINUOUS))
-        same = value(loss, settings, trained, experience) == value(loss, settings, trained, other)
+        settings = small_loss(*[name] * declared, init="random")
+        loss = randomized(init_loss(jax.random.key(0), settings, CONTINUOUS))
+        same = value(loss, settings, params, experience) == value(loss, settings, params, other)
         assert bool(same) != declared
 
 
 def test_columns_name_every_input():
-    settings = small_loss(**EVERYTHING)
+    settings = small_loss(*EVERYTHING)
     rows, constants = row_columns(settings, CONTINUOUS), constant_columns(settings, CONTINUOUS)
     assert [it.stop - it.start for it in rows.values()] == [3, 2, 1, 2, 1, 3, 2]
-    assert list(rows)[:5] == ["observation", "action", "end", "policy", "reward"]
+    assert list(rows)[:5] == ["observation", "action", "done", "policy", "reward"]
+    assert list(rows)[5:] == ["reward x observation", "reward x action trace"]
     assert {name: it.stop - it.start for name, it in constants.items()} == {
-        "memory": 4, "log_std": 2, "task_features": 2, "progress": 2,
+        "memory": 4, "log_std": 2, "task features": 2, "progress": 2,
     }  # fmt: skip
     assert "log_std" not in constant_columns(small_loss(), DISCRETE)
+    head = head_columns(settings, CONTINUOUS)
+    assert head == rows | {"observation products": slice(14, 14 + 6)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"inputs": ("reward", "reward")}, "must not name an input twice"),
+        ({"inputs": ("reward-products",)}, "reward-products needs reward"),
+        ({"init_temporal": "reward-correlation", "inputs": ("reward",)}, "needs reward-products"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused(changes, sentence):
+    with pytest.raises(BadInput, match=sentence):
+        LossSettings(**changes)
 
 
 def test_task_features_need_a_family_that_has_them():
     with pytest.raises(BadInput, match="no task features"):
-        init_loss(jax.random.key(0), small_loss(task_features=True), Spaces(3, 2))
+        init_loss(jax.random.key(0), small_loss("task-features"), Spaces(3, 2))
 
 
 def dimension(spaces: Spaces, **changes) -> int:
     """Count phi with the paper's sizes."""
-    return Learned(LossSettings(**changes), PolicySettings(), spaces).dimension
+    return LearnedLoss(LossSettings(**changes), MlpPolicy(PolicySettings(), spaces), spaces).dimension
 
 
 def test_parameter_count_with_the_papers_sizes():
-    # Hopper: a row has observation 11, action 3, end 1, mean 3; constants are memory 32 and log-std 3: 53 inputs.
+    # Hopper: a row has observation 11, action 3, done 1, mean 3; constants are memory 32 and log-std 3: 53 inputs.
     # 8*53*10+10 and 4*10*10+10 (convolutions), 10*32+32 (context), (53+32)*16+16 (head), 16 (output).
     hopper = Spaces(11, 3)
     assert dimension(hopper, window=512) == 4250 + 410 + 352 + 1376 + 16
-    assert dimension(hopper, window=512, reward=True) == 6404 + 8 * 10 + 16
+    assert dimension(hopper, window=512, inputs=("reward",)) == 6404 + 8 * 10 + 16
     assert dimension(hopper, window=128) == dimension(hopper, window=512)
     # Flattened, N = 128 leaves (128-8)//7+1 = 18 and then (18-4)//2+1 = 8 frames of 10 channels.
     assert dimension(hopper, window=128, pooling="flatten") == 6404 + 70 * 32
@@ -496,8 +446,46 @@ def test_parameter_count_with_the_papers_sizes():
 
 
 def test_phi_and_loss_are_the_same_numbers():
-    learner = Learned(small_loss(), POLICY, CONTINUOUS)
+    learner = LearnedLoss(small_loss(), MLP, CONTINUOUS)
     phi, loss = learner.initial_phi(jax.random.key(3)), init_loss(jax.random.key(3), small_loss(), CONTINUOUS)
     assert phi.shape == (learner.dimension,)
     for a, b in zip(jax.tree.leaves(learner.unravel(phi)), jax.tree.leaves(loss), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+# --- memory: a layer [64, memory] fed with ones --------------------------------------------------------------------
+
+
+def test_memory_is_the_tanh_of_a_layer_fed_with_ones(rng):
+    weights = rng.normal(size=(64, 5)) / 8
+    np.testing.assert_allclose(memory_output(jnp.asarray(weights, jnp.float32)), np.tanh(weights.sum(0)), rtol=1e-5)
+
+
+def test_fresh_memory_has_small_pre_activations():
+    # 64 weights of a unit add up to N(0, 0.1^2); 300 keys of 32 units.
+    settings = small_loss(memory=32)
+    draw = jax.jit(jax.vmap(lambda key: init_memory(key, settings)))
+    weights = np.asarray(draw(jax.random.split(jax.random.key(0), 300)))
+    assert weights.shape == (300, 64, 32)
+    assert scipy.stats.kstest(weights.sum(1).ravel(), scipy.stats.norm(0, 0.1).cdf).pvalue > 1e-3
+
+
+def test_one_step_of_adam_moves_a_memory_unit_64_times_as_far_as_a_bias(rng):
+    rate, settings = 1e-3, small_loss(init="random")
+    learner = LearnedLoss(settings, MLP, CONTINUOUS)
+    config = InnerConfig(learner, MLP, LifetimeSettings(M, 1, M, learning_rate=rate), CONTINUOUS, N)
+    meta = MetaParams(learner.initial_phi(jax.random.key(0)), jnp.zeros(()), FRESH)
+    before, batches = begin(config, jax.random.key(2), FRESH), minibatches(config.lifetime, jax.random.key(1))
+    after, _ = jax.jit(lambda *it: update(config, *it))(
+        before, some_rollout(rng, CONTINUOUS, M), jnp.zeros(0), meta, batches
+    )
+    moved = jax.tree.map(lambda a, b: np.asarray(a, np.float64) - np.asarray(b), after.params, before.params)
+    np.testing.assert_allclose(np.abs(moved.policy.mlp.biases[-1]), rate, rtol=1e-2)  # Adam's first step
+    np.testing.assert_allclose(np.abs(moved.learner.sum(axis=0)), 64 * rate, rtol=1e-2)
+
+
+def test_a_target_of_another_size_is_refused():
+    settings = small_loss()
+    loss = init_loss(jax.random.key(0), settings, CONTINUOUS)
+    with pytest.raises(BadInput, match="a target needs 2 x 4 weights, not 2 x 10"):
+        shift_targets(loss, jnp.zeros((2, 10)), settings, CONTINUOUS)

@@ -12,6 +12,7 @@ from epg.core.errors import BadInput
 from epg.core.types import InnerParams, MetaParams
 from epg.evolution.strategy import Strategy
 from epg.learners.learned import LearnedLoss
+from epg.lifetime.update import minibatches
 from epg.loss.inputs import constant_columns, head_columns, row_columns, width_of
 from epg.loss.modulation import (
     init_mixes,
@@ -23,7 +24,7 @@ from epg.loss.modulation import (
 )
 from epg.loss.network import memory_output
 from epg.policies.mlp import MlpPolicy
-from epg.settings import EvolutionSettings, PolicySettings
+from epg.settings import EvolutionSettings, GuidanceSettings, LifetimeSettings, PolicySettings, Settings
 
 REWARD = small_loss(inputs=("reward",), modulation="reward", mixes=3)
 TRANSITIONS = small_loss(modulation="transitions", mixes=3)
@@ -241,3 +242,37 @@ def test_discrete_policies_can_be_modulated(rng):
 def test_wrong_settings_are_refused(changes, message):
     with pytest.raises(BadInput, match=message):
         small_loss(**changes)
+
+
+def test_replay_draws_every_filled_row_of_the_window_and_no_padding(rng):
+    experience = some_experience(rng, CONTINUOUS, window=24)  # 16 rows are filled
+    settings = replace(REWARD, temporal="none")
+    plain = learned(settings)
+    replaying = replace(plain, replay=True)
+    meta = MetaParams(plain.initial_phi(jax.random.key(0)) + 0.1, jnp.zeros(()), jnp.zeros(0))
+    params = trained(plain)
+
+    def gradient(learner, batch):
+        return learner.gradient(params, experience, learner.prepare(params, experience, meta), jnp.array(batch), meta)
+
+    def same(one, other):
+        return all(np.allclose(a, b, atol=1e-6) for a, b in zip(*map(jax.tree.leaves, (one, other)), strict=True))
+
+    # Numbers count backwards from the newest row, 0, and wrap around after the 16 filled rows.
+    assert same(gradient(replaying, [0, 1]), gradient(plain, [7, 6]))
+    assert same(gradient(replaying, [16, 33]), gradient(plain, [7, 6]))
+    older = [gradient(replaying, [row]) for row in range(8, 16)]
+    assert not any(same(it, gradient(plain, [row])) for it in older for row in range(8))
+    assert not any(same(one, other) for one in older for other in older if one is not other)
+
+
+def test_replay_draws_as_many_rows_as_shuffling_would():
+    lifetime = LifetimeSettings(steps_per_update=32, minibatch=8, update_epochs=3)
+    shuffled, drawn = (minibatches(replace(lifetime, replay=it), jax.random.key(0)) for it in (False, True))
+    assert drawn.shape == shuffled.shape == (12, 8)
+    assert len(np.unique(np.asarray(drawn) % 1000)) > 80
+
+
+def test_replay_is_refused_with_guidance():
+    with pytest.raises(BadInput, match=r"lifetime\.replay needs guidance\.learner none"):
+        Settings("point-goal", lifetime=LifetimeSettings(replay=True), guidance=GuidanceSettings("ppo"))

@@ -91,7 +91,8 @@ def fitting_learner(loss: LossArtefact, family: str) -> tuple[Settings, LearnedL
     settings = settings_of(loss)
     spaces = find_family(family).spaces
     _check_fit(loss, family, spaces)
-    learner = LearnedLoss(settings.loss, MlpPolicy(settings.policy, spaces), spaces)
+    policy = MlpPolicy(settings.policy, spaces)
+    learner = LearnedLoss(settings.loss, policy, spaces, settings.lifetime.replay)
     try:
         dimension = learner.dimension
     except (TypeError, ValueError, OverflowError) as error:  # sizes that no array can have

@@ -4,11 +4,10 @@ The environments run in this process, one per lifetime, one after the other: any
 costs what its Python costs (docs/custom_family.md has the figures).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,9 +19,8 @@ from epg.core.rng import Key
 from epg.core.spaces import Spaces
 from epg.families.base import HostFamily, SimStep, StepResult, Task
 from epg.simulators.base import Simulator
-from epg.simulators.gym import SEED_HALF, GymSimulator, make_env, name_of, space_size
+from epg.simulators.gym import SEED_HALF, Factory, GymSimulator, make_env, name_of, space_size
 
-Factory = Callable[[int], gymnasium.Env]
 SEEDS = 2**31 - 1  # number of tasks
 
 

@@ -26,6 +26,7 @@ class LearnedLoss(Learner):
     loss: LossSettings
     policy: Policy
     spaces: Spaces
+    replay: bool = False  # whether minibatches come from the whole window
 
     @property
     def unravel(self) -> Callable[[Array], Loss]:
@@ -58,7 +59,7 @@ class LearnedLoss(Learner):
         The barrier keeps XLA from fusing them with what follows, so that their rounding does not depend on the rest
         of the program.
         """
-        cached = cache_inputs(self.unravel(meta.phi), self.loss, self.spaces, experience)
+        cached = cache_inputs(self.unravel(meta.phi), self.loss, self.spaces, experience, self.replay)
         return jax.lax.optimization_barrier(cached)
 
     def gradient(
@@ -66,6 +67,9 @@ class LearnedLoss(Learner):
     ) -> InnerParams:
         """Return the gradient of L_phi in policy and memory."""
         loss = self.unravel(meta.phi)
+        if self.replay:  # counted from the newest row backwards, among those that are not padding
+            filled = jnp.sum(experience.window.valid).astype(jnp.int32)
+            batch = self.loss.window - 1 - jnp.mod(batch, filled)
 
         def total(it: InnerParams) -> Array:
             def policy(observation: Array) -> object:

@@ -25,7 +25,7 @@ def policy_gradient(name: str, settings: Settings, spaces: Spaces, policy: Polic
 
 def evolution_learner(settings: Settings, spaces: Spaces, policy: Policy) -> LearnedLoss | GuidedLearner:
     """Build the learner that evolution trains with: the learned loss, guided if the settings say so."""
-    learned = LearnedLoss(settings.loss, policy, spaces)
+    learned = LearnedLoss(settings.loss, policy, spaces, settings.lifetime.replay)
     if settings.guidance.learner == "none":
         return learned
     return GuidedLearner(learned, policy_gradient(settings.guidance.learner, settings, spaces, policy))

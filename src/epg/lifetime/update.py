@@ -112,13 +112,16 @@ def _step_scale(lifetime: LifetimeSettings, updates: Array) -> Array | None:
     """Return this update's step size relative to the first one; None if it never changes."""
     if lifetime.learning_rate_end is None:
         return None
-    passed = updates / max(1, lifetime.updates - 1)
+    passed = updates / lifetime.updates
     return 1.0 + passed * (lifetime.learning_rate_end / lifetime.learning_rate - 1.0)
 
 
 def minibatches(lifetime: LifetimeSettings, key: Key) -> Array:
-    """Return shuffled row indices [steps, minibatch]: each of the newest M rows once per epoch of the update."""
+    """Return row indices [steps, minibatch]: shuffled, each of the newest M rows once per epoch of the update."""
     rows = jnp.arange(lifetime.steps_per_update)
+    if lifetime.replay:  # any numbers: the learner turns them into rows of the window
+        steps = lifetime.update_epochs * lifetime.steps_per_update // lifetime.minibatch
+        return jax.random.randint(key, (steps, lifetime.minibatch), 0, 2**30)
     if lifetime.minibatch == lifetime.steps_per_update:  # the order within a minibatch changes nothing
         return jnp.tile(rows, (lifetime.update_epochs, 1))
     keys = jax.random.split(key, lifetime.update_epochs)

@@ -52,13 +52,15 @@ class CachedInputs(NamedTuple):
     frames: Array  # [T', channels] first convolution of all rows, without the policy's columns; [0] if not needed
     policy_kernel: Array  # [kernel, A, channels] weights of these columns; [0] if the context does not see them
     context: Array  # [context] if it does not depend on theta, else [0]
-    head_sums: Array  # [M, hidden] first layer of the head on the newest rows, without the policy's columns
+    head_sums: Array  # [M or N, hidden] first layer of the head on the newest rows, without the policy's columns
     policy_head: Array  # [A, hidden] weights of these columns
 
 
-def cache_inputs(loss: Loss, settings: LossSettings, spaces: Spaces, experience: Experience) -> CachedInputs:
-    """Compute what all gradient steps of an update share."""
-    rows, newest = build_rows(settings, experience), slice(-experience.reward.shape[0], None)
+def cache_inputs(
+    loss: Loss, settings: LossSettings, spaces: Spaces, experience: Experience, replay: bool = False
+) -> CachedInputs:
+    """Compute what all gradient steps of an update share, for the newest M rows or, with `replay`, for all N."""
+    rows, newest = build_rows(settings, experience), slice(0 if replay else -experience.reward.shape[0], None)
     mixes = mix(loss.mixes, loss.mix_bias, settings, experience)
     head_rows = build_head_rows(settings, rows[newest], experience.window.observation[newest], mixes)
     policy = row_columns(settings, spaces)["policy"]
@@ -84,7 +86,7 @@ def evaluate(
     experience: Experience,
     batch: Array,
 ) -> Array:
-    """Return the mean of L_i over the rows `batch` (indices into the newest M), differentiable in `params`.
+    """Return the mean of L_i over the rows `batch` (indices into the cached rows), differentiable in `params`.
 
     `policy` gives the distribution at each observation under `params`. In the paper's network the context sees it at
     every window position, so gradients reach theta from all of them.

@@ -10,9 +10,9 @@ RECIPE = Recipe(
     laptop=Settings(
         family="directional-half-cheetah",
         policy=POLICY,
-        loss=LossSettings(window=256, inputs=("reward", "reward-products"), hidden=32),
-        lifetime=LifetimeSettings(64, updates=24, minibatch=64, update_epochs=4, scoring_episodes=2, **ANNEALED),
-        evolution=replace(EVOLUTION, **BOTH_DIRECTIONS),
+        loss=LossSettings(window=640, inputs=("reward",), modulation="reward", temporal="none", memory=0),
+        lifetime=LifetimeSettings(64, updates=10, update_epochs=8, replay=True, scoring_episodes=1, **ANNEALED),
+        evolution=replace(EVOLUTION, epochs=300, **BOTH_DIRECTIONS),
     ),
     paper_inputs=("reward",),
     paper_sizes=(32, 256),

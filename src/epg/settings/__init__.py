@@ -50,6 +50,10 @@ class Settings:
     def __post_init__(self) -> None:
         require(0 <= self.seed < 2**32, f"seed must lie in [0, 2^32), not {self.seed}.")
         require(
+            not self.lifetime.replay or self.guidance.learner == "none",
+            "lifetime.replay needs guidance.learner none: a policy gradient needs the newest transitions.",
+        )
+        require(
             self.loss.window >= self.lifetime.steps_per_update,
             f"loss.window ({self.loss.window}) must be at least "
             f"lifetime.steps_per_update ({self.lifetime.steps_per_update}).",

@@ -19,10 +19,12 @@ class LifetimeSettings:
     """Transitions per gradient step; the newest M are shuffled and each is used once per epoch of an update."""
     update_epochs: int = 1
     """Epochs over the newest M transitions in one update."""
+    replay: bool = False
+    """Whether the learned loss draws minibatches from the whole window instead of the newest M transitions (paper)."""
     learning_rate: float = 3e-3
     """Step size of the inner Adam at the first update."""
     learning_rate_end: float | None = None
-    """Step size at the last update, linear in between; by default it is constant."""
+    """Step size that a linear schedule reaches at the end of the lifetime; by default it is constant."""
     scoring_episodes: int = 3
     """Trajectories of the final policy whose mean return is the fitness."""
 

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from epg.core.errors import BadInput, require
+from epg.simulators.base import GymSource
 
-if TYPE_CHECKING:
-    from epg.families.gym_factory import Factory, GymFamily
-
+Factory = Callable[[int], gymnasium.Env]
 SEED_HALF = 2**16  # an episode's seed travels as two numbers below it, each exact in single precision
 
 
 class GymSimulator:
     """One environment per row, stepped one after the other."""
 
-    def __init__(self, family: GymFamily, seeds: Sequence[int]) -> None:
+    def __init__(self, family: GymSource, seeds: Sequence[int]) -> None:
         self.family, self.seeds = family, seeds
         self.environments: list[gymnasium.Env] = []
         for seed in seeds:

@@ -6,7 +6,7 @@ import importlib.util
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import mujoco
@@ -14,10 +14,7 @@ import numpy as np
 from mujoco.rollout import Rollout
 
 from epg.core.errors import BadInput, require
-
-if TYPE_CHECKING:
-    from epg.families.base import Task
-    from epg.families.mujoco.base import MujocoFamily
+from epg.simulators.base import MujocoSource
 
 FULL = int(mujoco.mjtState.mjSTATE_FULLPHYSICS)
 CTRL = int(mujoco.mjtState.mjSTATE_CTRL)
@@ -48,7 +45,7 @@ def model_path(model: str) -> Path:
     return path
 
 
-def load_spec(family: MujocoFamily, visible: bool = False) -> Any:
+def load_spec(family: MujocoSource, visible: bool = False) -> Any:
     """Parse a family's model file and set its clock. Textures and materials are removed unless `visible`."""
     path = model_path(family.model)
     try:
@@ -82,7 +79,7 @@ def compile_spec(spec: Any) -> Any:
         return spec.compile()
 
 
-def build_model(family: MujocoFamily, spec: Any, stock: Any, task: Task) -> Any:
+def build_model(family: MujocoSource, spec: Any, stock: Any, task: Any) -> Any:
     """Write a task into a copy of the model and compile it, so that inertia and all that follows agree."""
     spec = spec.copy()
     if family.edit is not None:
@@ -96,7 +93,7 @@ def build_model(family: MujocoFamily, spec: Any, stock: Any, task: Task) -> Any:
     return model
 
 
-def build_models(family: MujocoFamily, tasks: Sequence[Task]) -> list[Any]:
+def build_models(family: MujocoSource, tasks: Sequence[Any]) -> list[Any]:
     """Return a model per task; tasks that are alike, or that leave the model alone, share one."""
     spec = load_spec(family)
     stock = compile_spec(spec)
@@ -114,7 +111,7 @@ def build_models(family: MujocoFamily, tasks: Sequence[Task]) -> list[Any]:
     return models
 
 
-def model_sizes(family: MujocoFamily) -> tuple[int, int, int]:
+def model_sizes(family: MujocoSource) -> tuple[int, int, int]:
     """Return the lengths of qpos, qvel and sensors."""
     model = compile_spec(load_spec(family))
     return model.nq, model.nv, model.nsensordata
@@ -123,7 +120,7 @@ def model_sizes(family: MujocoFamily) -> tuple[int, int, int]:
 class MujocoSimulator:
     """A batch of lifetimes in one thread: one model per distinct task, all rows stepped in one call."""
 
-    def __init__(self, family: MujocoFamily, models: list[Any]) -> None:
+    def __init__(self, family: MujocoSource, models: list[Any]) -> None:
         self.family, self.models, self.sizes = family, models, family.sizes
         self.interval = family.fast.interval
         self.state = np.zeros((len(models), mujoco.mj_stateSize(models[0], FULL)))

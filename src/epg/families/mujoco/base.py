@@ -10,7 +10,7 @@ from jax import Array
 
 from epg.core.rng import Key
 from epg.families.base import HostFamily, SimStep, StepResult, Task
-from epg.simulators.base import Simulator
+from epg.simulators.base import Clock, Simulator, Sizes
 
 
 class SimState(NamedTuple):
@@ -20,33 +20,6 @@ class SimState(NamedTuple):
     qvel: Array  # [nv] generalized velocities
     qpos_rate: Array  # [nq] mean change of qpos per second over the control interval; zero after a reset
     sensors: Array  # [ns] sensor readings, one substep old; exact after a reset
-
-
-class Sizes(NamedTuple):
-    """Lengths of a model's vectors."""
-
-    qpos: int
-    qvel: int
-    sensors: int
-
-
-@dataclass(frozen=True)
-class Clock:
-    """How the control interval is divided into physics steps."""
-
-    timestep: float
-    """Seconds per physics step."""
-    frame_skip: int
-    """Physics steps per action."""
-    integrator: str = "implicitfast"
-    """MuJoCo's name of the integrator, in lower case."""
-    separate: bool = False
-    """Whether each lifetime has its own MjData, like a single simulation: the solver starts from its last solution."""
-
-    @property
-    def interval(self) -> float:
-        """Return the control interval in seconds."""
-        return self.timestep * self.frame_skip
 
 
 def clip_to_unit(state: SimState, action: Array, task: Task) -> Array:
