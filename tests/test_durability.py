@@ -19,13 +19,13 @@ from pathlib import Path
 import pytest
 from test_executors import wait_until
 
-from epg.evolution.loop import Epoch, Evolved, evolve_run
-from epg.evolution.runs import create_run, open_run
-from epg.storage.metrics import MetricsWriter, read_metrics
-from epg.storage.run import Run
 from epg.cli import main
-from epg.recipes import preset
 from epg.core.errors import BadInput
+from epg.evolution.loop import EpochMetrics, EvolutionResult, evolve_run
+from epg.evolution.runs import create_run, open_run
+from epg.recipes import preset
+from epg.storage.metrics import MetricsWriter, read_metrics
+from epg.storage.run import RUN_FORMAT, Run
 
 FAMILY = "point-goal"
 COMMAND = [sys.executable, "-m", "epg", "evolve", FAMILY, "--preset", "smoke"]
@@ -33,7 +33,7 @@ NOBODY = 65534
 
 
 @pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> Evolved:
+def reference(tmp_path_factory: pytest.TempPathFactory) -> EvolutionResult:
     """An evolution that nothing happened to."""
     settings = preset(FAMILY, "smoke")
     return evolve_run(create_run(settings, tmp_path_factory.mktemp("reference") / "run"), settings, "inline")
@@ -74,7 +74,7 @@ def goes_on_from(run: Path, epochs: int) -> int:
 
 
 def test_a_file_too_large_is_said_in_a_sentence_and_the_last_checkpoint_stays(
-    reference: Evolved, tmp_path: Path
+    reference: EvolutionResult, tmp_path: Path
 ) -> None:
     """The kernel refuses to let any file grow beyond a limit: a true error of write(2), for every user."""
     run = tmp_path / "run"
@@ -145,7 +145,7 @@ def test_permission_lost_amid_a_run_leaves_the_last_checkpoint(public: Path) -> 
     run = create_run(settings, public / "run")
     with contextlib.ExitStack() as stack:
 
-        def lose(epoch: Epoch) -> None:
+        def lose(epoch: EpochMetrics) -> None:
             if epoch.epoch == 1:
                 # The checkpoint of this epoch is still being written: the loss of permission must not race it.
                 assert wait_until((run.checkpoints / "epoch-000002.safetensors").exists)
@@ -162,7 +162,7 @@ def test_permission_lost_amid_a_run_leaves_the_last_checkpoint(public: Path) -> 
     assert evolve_run(again, settings, "inline").epoch == settings.evolution.epochs
 
 
-def test_a_directory_that_cannot_be_written_is_refused_at_once(reference: Evolved, public: Path) -> None:
+def test_a_directory_that_cannot_be_written_is_refused_at_once(reference: EvolutionResult, public: Path) -> None:
     place = public / "place"
     shutil.copytree(reference.run, place / "old")
     for folder in (place / "old", place):
@@ -185,7 +185,7 @@ def test_a_directory_that_cannot_be_written_is_refused_at_once(reference: Evolve
 
 
 def test_a_second_process_on_a_run_is_refused_by_the_command(
-    reference: Evolved, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    reference: EvolutionResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(reference.run, tmp_path / "run")
     with Run.open(tmp_path / "run").lock(), pytest.raises(SystemExit) as end:
@@ -201,7 +201,7 @@ def test_of_two_that_create_a_run_at_once_one_is_refused(tmp_path: Path) -> None
         def create(number: int, place: Path, barrier: threading.Barrier = barrier, out: list[int] = outcomes) -> None:
             barrier.wait()
             with contextlib.suppress(BadInput):
-                Run.create(place, {"number": number})
+                Run.create(place, {"format": RUN_FORMAT, "number": number})
                 out.append(number)
 
         place = tmp_path / str(attempt)
@@ -250,6 +250,8 @@ def kill_once(run: Path, draw: random.Random) -> str:
 
 
 @pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.slow)])
-def test_killed_at_random_and_resumed_a_run_gives_the_same_loss(kills: int, reference: Evolved, tmp_path: Path) -> None:
+def test_killed_at_random_and_resumed_a_run_gives_the_same_loss(
+    kills: int, reference: EvolutionResult, tmp_path: Path
+) -> None:
     digests = [kill_once(tmp_path / str(seed), random.Random(seed)) for seed in range(kills)]
     assert digests == [reference.loss_sha256] * kills

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from epg.executors import EXECUTORS, ExecutorFailed, LocalExecutor, make_executor
 from epg.core.errors import BadInput
 from epg.core.runtime import (
     SINGLE_THREADED,
@@ -23,6 +22,7 @@ from epg.core.runtime import (
     single_threaded_environment,
     use_single_thread,
 )
+from epg.executors import EXECUTORS, ExecutorFailed, LocalExecutor, make_executor
 
 EVERY_EXECUTOR = pytest.mark.parametrize("name", sorted(EXECUTORS))
 

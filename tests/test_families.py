@@ -13,23 +13,25 @@ import scipy.stats
 from outside import Outside, Slowly, outside
 from samples import TASKS, tasks_of, uniform
 
-from epg.families import REGISTRY, cart_pole, load_family, pendulum
+from epg.core.errors import BadInput
+from epg.evaluation.family_check import CHECKS, HOST_CHECKS, check_family, checks_of, failures
 from epg.families.base import JaxFamily
-from epg.families.check import HOST_QUESTIONS, QUESTIONS, check_family, failures, questions_of
+from epg.families.native import cart_pole, pendulum
 from epg.families.native.point import GOAL_DISTANCE, POINT_GOAL, POINT_REACH
 from epg.families.native.probes import ACTION, BOTH, CHOICE, DISCOUNT, OBSERVATION, PROBES, TARGET, VALUE
-from epg.core.errors import BadInput
+from epg.families.registry import REGISTRY, entry_of, find_family, is_registered, load
+from epg.families.symmetry import balanced, flip_sign, rotate, wrap
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 
 
 @pytest.mark.parametrize("name", REGISTRY)
 def test_registered_family_passes_every_check(name):
-    family = load_family(name)
+    family = find_family(name)
     assert family.name == name
     checks = check_family(family)
     assert list(failures(checks)) == []
-    assert [check.name for check in checks] == list(questions_of(family))
+    assert [check.name for check in checks] == list(checks_of(family))
 
 
 @pytest.mark.parametrize("family", PROBES, ids=lambda it: it.name)
@@ -55,7 +57,7 @@ def test_probe_has_its_analytic_answer(family, states, actions, rewards, ends):
         assert (float(got), bool(terminated)) == (pytest.approx(reward), end)
 
 
-# --- the checker: for each question, families it must refuse ------------------------------------------------------
+# --- the checker: for each check, families it must refuse ------------------------------------------------------
 
 
 def changed_step(change):
@@ -125,18 +127,10 @@ BAD = {
     ],
     "batching changes nothing": [changed_step(lambda s, r, d: (s, crowded(r), d))],
     "tasks vary": [replace(POINT_GOAL, sample=lambda key: POINT_GOAL.sample(jax.random.key(0)))],
-    "the orbit moves a task's place": [
-        replace(POINT_GOAL, orbit=None),
-        replace(POINT_GOAL, orbit=lambda task, share: POINT_GOAL.orbit(task, -share)),
-        replace(POINT_GOAL, place=lambda task: 1.0 + POINT_GOAL.place(task)),
-    ],
-    "turns are linear, and come round": [
-        replace(POINT_GOAL, place=None),
-        replace(POINT_GOAL, turns=POINT_GOAL.turns._replace(number=3)),
-        replace(POINT_GOAL, turns=POINT_GOAL.turns._replace(number=0)),
-        replace(POINT_GOAL, turns=POINT_GOAL.turns._replace(observation=jnp.tanh)),
-        replace(POINT_GOAL, turns=POINT_GOAL.turns._replace(action=lambda action: action[:1])),
-        replace(POINT_GOAL, turns=POINT_GOAL.turns._replace(action=lambda action: 1.1 * action)),
+    "the orbit starts at the task and moves it": [
+        replace(POINT_GOAL, orbit=lambda task, share: task),
+        replace(POINT_GOAL, orbit=lambda task, share: POINT_GOAL.orbit(task, share + 0.25)),
+        replace(POINT_GOAL, orbit=lambda task, share: jax.tree.map(lambda leaf: leaf + 1.0, task)),
     ],
 }
 
@@ -151,20 +145,20 @@ class Twisted(Outside):
         return self.twist[name](value, *arguments) if name in self.twist else value
 
     @property
-    def width(self):
-        return self._twisted("width", super().width)
+    def readout_size(self):
+        return self._twisted("readout_size", super().readout_size)
 
-    def fresh(self, key, task):
-        return self._twisted("fresh", super().fresh(key, task))
+    def initial_state(self, key, task):
+        return self._twisted("initial_state", super().initial_state(key, task))
 
-    def view(self, raw, task):
-        return self._twisted("view", super().view(raw, task))
+    def observation(self, readout, task):
+        return self._twisted("observation", super().observation(readout, task))
 
-    def steer(self, raw, action, task):
-        return self._twisted("steer", super().steer(raw, action, task), action)
+    def to_ctrl(self, readout, action, task):
+        return self._twisted("to_ctrl", super().to_ctrl(readout, action, task), action)
 
-    def read(self, step, task):
-        return self._twisted("read", super().read(step, task), step)
+    def step_result(self, step, task):
+        return self._twisted("step_result", super().step_result(step, task), step)
 
 
 def twisted(**twist) -> Twisted:
@@ -172,16 +166,18 @@ def twisted(**twist) -> Twisted:
     return outside(POINT_GOAL, Twisted, twist=twist)
 
 
-def reading(**changes) -> Twisted:
-    """Return point-goal on the host with other fields in what it reads, each a function of the right one."""
-    return twisted(read=lambda it, _: it._replace(**{name: to(getattr(it, name)) for name, to in changes.items()}))
+def changed_result(**changes) -> Twisted:
+    """Return point-goal on the host with other fields in its step result, each a function of the right one."""
+    return twisted(
+        step_result=lambda it, _: it._replace(**{name: to(getattr(it, name)) for name, to in changes.items()})
+    )
 
 
 class Doubled(Slowly):
-    """Speaks in double precision."""
+    """Returns double precision."""
 
-    def advance(self, control, fresh, rows=None):
-        return super().advance(control, fresh, rows).astype(np.float64)
+    def advance(self, ctrl, reset_states, rows=None):
+        return super().advance(ctrl, reset_states, rows).astype(np.float64)
 
 
 class Noisy(Slowly):
@@ -189,22 +185,22 @@ class Noisy(Slowly):
 
     noise = np.random.default_rng(0)
 
-    def advance(self, control, fresh, rows=None):
-        return super().advance(control + self.noise.normal(size=control.shape).astype(np.float32), fresh, rows)
+    def advance(self, ctrl, reset_states, rows=None):
+        return super().advance(ctrl + self.noise.normal(size=ctrl.shape).astype(np.float32), reset_states, rows)
 
 
 class Crowded(Slowly):
     """Lets neighbours push each other."""
 
-    def advance(self, control, fresh, rows=None):
-        return super().advance(control + control.mean(axis=0), fresh, rows)
+    def advance(self, ctrl, reset_states, rows=None):
+        return super().advance(ctrl + ctrl.mean(axis=0), reset_states, rows)
 
 
 class Contagious(Slowly):
-    """Restarts all rows when one has ended."""
+    """Resets all rows when one has ended."""
 
-    def restart(self, ended, fresh):
-        super().restart(np.ones_like(ended), fresh)
+    def reset(self, rows, states):
+        super().reset(np.ones_like(rows), states)
 
 
 class Tiled(Slowly):
@@ -213,17 +209,17 @@ class Tiled(Slowly):
     def repeat(self, times):
         return Tiled(self.family, [*self.tasks] * times)
 
-    def begin(self, fresh):
-        raw = super().begin(fresh)
-        raw[:, -2] = [task.goal[0] for task in self.tasks]  # which the tasks tell apart
-        return raw
+    def begin(self, states):
+        readout = super().begin(states)
+        readout[:, -2] = [task.goal[0] for task in self.tasks]  # which tells the tasks apart
+        return readout
 
 
 class Deaf(Slowly):
     """Moves all rows, whichever it is asked to."""
 
-    def advance(self, control, fresh, rows=None):
-        return super().advance(control, fresh)
+    def advance(self, ctrl, reset_states, rows=None):
+        return super().advance(ctrl, reset_states)
 
 
 HOST = outside(POINT_GOAL)
@@ -231,68 +227,67 @@ BAD_HOST = {
     "is a family record": [replace(HOST, horizon=0), replace(HOST, spaces=None)],
     "a task is data: finite numbers": [replace(HOST, sample=lambda key: {"goal": "north"})],
     "shapes and dtypes are as declared": [
-        twisted(width=lambda width: width + 1),
-        twisted(view=lambda seen: seen[:-1]),
-        twisted(view=lambda seen: seen.astype(jnp.float16)),
-        twisted(steer=lambda control, _: control[0]),
-        reading(reward=lambda it: it[None]),
-        reading(terminated=lambda it: it.astype(jnp.float32)),
-        reading(truncated=lambda it: False),
-        reading(exploded=lambda it: it[None]),
-        reading(restart=lambda it: it.astype(jnp.int32)),
-        reading(raw=lambda it: it[:-1]),
-        reading(next_observation=lambda it: it[:-1]),
+        twisted(readout_size=lambda size: size + 1),
+        twisted(observation=lambda seen: seen[:-1]),
+        twisted(observation=lambda seen: seen.astype(jnp.float16)),
+        twisted(to_ctrl=lambda ctrl, _: ctrl[0]),
+        changed_result(reward=lambda it: it[None]),
+        changed_result(terminated=lambda it: it.astype(jnp.float32)),
+        changed_result(truncated=lambda it: False),
+        changed_result(diverged=lambda it: it[None]),
+        changed_result(reset=lambda it: it.astype(jnp.int32)),
+        changed_result(readout=lambda it: it[:-1]),
+        changed_result(next_observation=lambda it: it[:-1]),
         replace(HOST, simulator=Doubled),
         replace(HOST, features=lambda task: jnp.zeros(5)),
     ],
     "functions are pure and compile": [
-        twisted(fresh=drifting),
-        twisted(view=drifting),
-        twisted(steer=lambda control, _: drifting(control)),
-        reading(reward=drifting),
-        twisted(steer=lambda control, _: control if control[0] > 0 else -control),
+        twisted(initial_state=drifting),
+        twisted(observation=drifting),
+        twisted(to_ctrl=lambda ctrl, _: drifting(ctrl)),
+        changed_result(reward=drifting),
+        twisted(to_ctrl=lambda ctrl, _: ctrl if ctrl[0] > 0 else -ctrl),
     ],
     "the same keys repeat a rollout": [replace(HOST, simulator=Noisy)],
     "rollouts stay finite": [
-        twisted(read=lambda it, step: it._replace(reward=jnp.where(step.after[0] > 0.02, jnp.nan, it.reward)))
+        twisted(step_result=lambda it, step: it._replace(reward=jnp.where(step.after[0] > 0.02, jnp.nan, it.reward)))
     ],
-    "huge actions stay finite": [twisted(read=lambda it, step: it._replace(reward=jnp.exp(jnp.abs(step.action[0]))))],
-    "batching changes nothing": [replace(HOST, simulator=Crowded), reading(reward=crowded)],
+    "huge actions stay finite": [
+        twisted(step_result=lambda it, step: it._replace(reward=jnp.exp(jnp.abs(step.action[0]))))
+    ],
+    "batching changes nothing": [replace(HOST, simulator=Crowded), changed_result(reward=crowded)],
     "tasks vary": [replace(HOST, sample=lambda key: POINT_GOAL.sample(jax.random.key(0)))],
-    "the orbit moves a task's place": [replace(HOST, orbit=lambda task, share: task, place=POINT_GOAL.place)],
-    "turns are linear, and come round": [
-        replace(HOST, place=POINT_GOAL.place, turns=POINT_GOAL.turns._replace(number=3))
-    ],
+    "the orbit starts at the task and moves it": [replace(HOST, orbit=lambda task, share: task)],
     "an action that is not a number ends the episode": [
-        reading(exploded=jnp.zeros_like),
-        reading(terminated=jnp.zeros_like),
-        twisted(steer=lambda control, action: action),
+        changed_result(diverged=jnp.zeros_like),
+        changed_result(terminated=jnp.zeros_like),
+        twisted(to_ctrl=lambda ctrl, action: action),
     ],
-    "an explosion leaves its neighbours alone": [replace(HOST, simulator=Contagious)],
+    "divergence leaves other rows alone": [replace(HOST, simulator=Contagious)],
     "rows repeat, and advance in part": [replace(HOST, simulator=Tiled), replace(HOST, simulator=Deaf)],
 }
 
 
-def test_every_question_has_a_bad_example():
-    assert list(BAD) == list(QUESTIONS)
-    assert list(BAD_HOST) == [*QUESTIONS, *HOST_QUESTIONS]
+def test_every_check_has_a_bad_example():
+    assert list(BAD) == list(CHECKS)
+    assert list(BAD_HOST) == [*CHECKS, *HOST_CHECKS]
 
 
 @pytest.mark.parametrize("name", ["point-goal", "random-cart-pole"])
 def test_a_sound_host_family_passes_every_check(name):
-    checks = check_family(outside(load_family(name)))
+    checks = check_family(outside(find_family(name)))
     assert list(failures(checks)) == []
     assert [check.name for check in checks] == list(BAD_HOST)
 
 
 @pytest.mark.parametrize(
-    ("question", "family"),
-    [(question, family) for bad in (BAD, BAD_HOST) for question in bad for family in bad[question]],
+    ("name", "family"),
+    [(name, family) for bad in (BAD, BAD_HOST) for name in bad for family in bad[name]],
 )
-def test_checker_refuses(question, family):
+def test_checker_refuses(name, family):
     checks = check_family(family)
     failed = [check.name for check in checks if not check.passed]
-    assert question in failed
+    assert name in failed
     (sentence, *_) = failures(checks)
     assert sentence.startswith(failed[0])
     assert sentence.endswith(".")
@@ -404,13 +399,13 @@ def test_features_tell_the_task():
 
 
 # What is simulated by MuJoCo has these tests in test_mujoco_families.py.
-JAX_NATIVE = [name for name in REGISTRY if isinstance(load_family(name), JaxFamily)]
-WITH_ORBIT = [name for name in JAX_NATIVE if load_family(name).orbit]
+JAX_NATIVE = [name for name in REGISTRY if isinstance(find_family(name), JaxFamily)]
+WITH_ORBIT = [name for name in JAX_NATIVE if find_family(name).orbit]
 
 
 @pytest.mark.parametrize("name", WITH_ORBIT)
 def test_orbit_is_closed_and_keeps_the_distribution(name):
-    family, tasks = load_family(name), tasks_of(load_family(name))
+    family, tasks = find_family(name), tasks_of(find_family(name))
     moved = {share: jax.vmap(family.orbit, (0, None))(tasks, jnp.float32(share)) for share in (0.0, 0.37, 0.5, 1.0)}
     for before, start, after in zip(*map(jax.tree.leaves, (tasks, moved[0.0], moved[1.0])), strict=True):
         np.testing.assert_allclose(start, before, atol=1e-5)
@@ -423,38 +418,27 @@ def test_orbit_is_closed_and_keeps_the_distribution(name):
         np.testing.assert_allclose(shift, share * 2 * bound, atol=1e-4)
 
 
-SIDES = {"point-goal": 4, "directional-hopper": 2, "directional-half-cheetah": 2}
-SIDES |= dict.fromkeys(("goal-ant", "goal-ant-right", "goal-ant-left", "goal-ant-no-reset"), 4)
-
-
-def test_sides_are_known():
-    assert {name for name in REGISTRY if load_family(name).place} == set(SIDES)
-
-
-@pytest.mark.parametrize("name", SIDES)
-def test_orbit_moves_a_task_to_any_side(name):
-    family, sides = load_family(name), SIDES[name]
-    tasks = tasks_of(family)
-    places = jax.vmap(family.place)(tasks)
-    assert 0 <= places.min() < places.max() < 1
-    for side in range(sides):
-        moved = jax.vmap(family.orbit)(tasks, jnp.mod(side / sides - places, 1.0))
-        off = np.mod(np.asarray(jax.vmap(family.place)(moved)) - side / sides + 0.5, 1.0)
-        np.testing.assert_allclose(off, 0.5, atol=1e-5)
+def test_symmetries_are_closed():
+    shares = jnp.array([0.0, 0.25, 0.5, 0.75])
+    np.testing.assert_array_equal(jax.vmap(flip_sign, (None, 0))(jnp.float32(-1.0), shares), [-1, -1, 1, 1])
+    turned = jax.vmap(rotate, (None, 0))(jnp.array([2.0, 1.0]), shares)
+    np.testing.assert_allclose(turned, [[2, 1], [-1, 2], [-2, -1], [1, -2]], atol=1e-5)
+    moved = jax.vmap(lambda share: wrap(jnp.float32(2.5), share, 1.0, 3.0))(shares)
+    np.testing.assert_allclose(moved, [2.5, 1.0, 1.5, 2.0], atol=1e-5)
 
 
 @pytest.mark.parametrize("number", [2, 3, 8])
 def test_balanced_goals_sum_to_zero(number):
-    goals = jax.vmap(POINT_GOAL.orbit, (None, 0))(
-        POINT_GOAL.sample(jax.random.key(0)), jnp.arange(number) / number
-    ).goal
+    goals = jax.vmap(
+        lambda index: balanced(lambda: POINT_GOAL.sample(jax.random.key(0)), POINT_GOAL.orbit, index, number)
+    )(jnp.arange(number, dtype=jnp.float32)).goal
     np.testing.assert_allclose(goals.sum(0), 0.0, atol=1e-5)
     assert len(np.unique(np.round(goals, 3), axis=0)) == number
 
 
 @pytest.mark.parametrize("name", JAX_NATIVE)
 def test_same_reset_key_starts_alike_and_only_the_task_varies(name):
-    family, tasks = load_family(name), tasks_of(load_family(name), 8)
+    family, tasks = find_family(name), tasks_of(find_family(name), 8)
     action = jnp.int32(1) if family.spaces.discrete else jnp.full(family.spaces.action, 0.5)
 
     def two_steps(task):
@@ -470,8 +454,20 @@ def test_same_reset_key_starts_alike_and_only_the_task_varies(name):
     assert not np.array_equal(again, first[0])  # the key, not the task, decides where an episode starts
 
 
-def test_load_family_by_place():
-    assert load_family("epg.families.native.probes:CHOICE") is CHOICE
+@pytest.mark.parametrize("name", REGISTRY)
+def test_registry_entry_says_what_the_family_says(name):
+    family, entry = find_family(name), REGISTRY[name]
+    assert entry.version == family.version
+    assert entry.time_limit == (family.horizon if getattr(family, "resets", True) else None)
+    assert entry_of(name) is entry_of(f"{name}@reference") is entry
+    assert is_registered(name)
+    assert load(name) is family
+
+
+def test_family_is_found_by_its_module():
+    assert find_family("epg.families.native.probes:CHOICE") is CHOICE
+    assert not is_registered("epg.families.native.probes:CHOICE")
+    assert find_family("random-hopper@reference").name == "random-hopper@reference"
 
 
 @pytest.mark.parametrize(
@@ -484,8 +480,10 @@ def test_load_family_by_place():
         (".point:POINT_GOAL", "unknown family"),
         ("no_such_module:family", "no module named 'no_such_module'"),
         ("epg.families.native.point:POINT_GAOL", "has no 'POINT_GAOL'"),
+        ("epg.families.native.point:GOAL_DISTANCE", "is a float, not a family"),
+        ("point-goal@reference", "only MuJoCo families have reference physics"),
     ],
 )
-def test_load_family_refuses_in_a_sentence(name, sentence):
+def test_unknown_family_is_refused_in_a_sentence(name, sentence):
     with pytest.raises(BadInput, match=sentence):
-        load_family(name)
+        find_family(name)

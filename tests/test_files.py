@@ -15,9 +15,9 @@ import pytest
 import safetensors
 import safetensors.numpy
 
+from epg.core.errors import BadInput
 from epg.storage import files
 from epg.storage.files import decode_tensors, encode_tensors, read_json, read_tensors, write_atomic, write_json
-from epg.core.errors import BadInput
 
 TENSORS = {
     "weights": np.arange(6, dtype=np.float32).reshape(2, 3).T,  # not contiguous

@@ -1,4 +1,5 @@
-"""The shape of the code: imports go downward, heavy libraries have one door, and starting up is quick."""
+"""The shape of the code: imports go downward, heavy libraries have one door, the paper's ideas have the files that a
+newcomer looks for, and starting up is quick."""
 
 import ast
 import subprocess
@@ -9,19 +10,58 @@ from pathlib import Path
 
 import pytest
 
+from epg.settings import Settings, flat
+
 SRC = Path(__file__).parents[1] / "src"
-LAYERS = ("words", "parts", "lifetime", "methods", "people")  # lowest first
+LAYERS = (  # lowest first; each is a package of epg, or a module beside them
+    "core",
+    "settings",
+    "storage",
+    "executors",
+    "simulators",
+    "families",
+    "policies",
+    "loss",
+    "learners",
+    "lifetime",
+    "warm_starts",
+    "evolution",
+    "baselines",
+    "evaluation",
+    "viz",
+    "recipes",
+    "zoo",
+    "bench",
+    "envs",
+    "api",
+    "cli",
+)
+ALLOWED = {"cli": {"api", "core", "settings", "cli"}}  # layers that may import these only, not all below them
+FACADE = ("epg/__init__.py", "epg/__main__.py")
 DOORS = {  # library: the only files (or folders, with a final slash) that may import it
     "evosax": ("epg/evolution/strategy.py",),
-    "gymnasium": ("epg/families/gym_factory.py", "epg/envs/env.py"),
+    "gymnasium": ("epg/simulators/gym.py", "epg/families/gym_factory.py", "epg/envs/env.py"),
     "matplotlib": ("epg/viz/curves.py",),
     "mujoco": ("epg/simulators/mujoco.py", "epg/viz/camera.py"),
     "PIL": ("epg/viz/film.py",),
     "imageio": ("epg/viz/film.py",),
     "ray": ("epg/executors/ray.py",),
     "tensorboardX": ("epg/storage/metrics.py",),
-    "tyro": ("epg/people/cli.py", "epg/people/cli/"),
+    "tyro": ("epg/cli/",),
 }
+QUESTIONS = {  # where a newcomer looks for an idea of the paper
+    "evolution/loop.py": "Algorithm 1",
+    "lifetime/update.py": "Algorithm 2",
+    "loss/network.py": "Fig. 2",
+    "loss/inputs.py": "What the loss sees",
+    "learners/ppo.py": "PPO",
+    "learners/guided.py": "Eq. 10",
+    "families/mujoco/hopper.py": "hopper",
+    "evolution/strategy.py": "evolution strategy",
+    "recipes/random_hopper.py": "random-hopper",
+}
+MAX_LINES = 300  # of a file that answers a question
+MAX_SETTINGS = 50
 
 
 def imported(path: str, source: str) -> Iterator[str]:
@@ -46,7 +86,7 @@ def violations(path: str, source: str) -> list[str]:
     """Say what is wrong with the imports of a module, given its path from src and its text."""
     found = []
     top, *inside = path.split("/")
-    here = inside[0] if len(inside) > 1 else None  # None: the facade, epg/__init__.py and epg/__main__.py
+    here = None if path in FACADE else inside[0].removesuffix(".py")
     if here is not None and here not in LAYERS:
         found.append(f"{path} is in no layer")
     for name in imported(path, source):
@@ -60,6 +100,8 @@ def violations(path: str, source: str) -> list[str]:
             found.append(f"{path} imports {name}, which is in no layer")
         elif LAYERS.index(target) > LAYERS.index(here):
             found.append(f"{path} imports {name}: {here} is below {target}")
+        elif target not in ALLOWED.get(here, LAYERS):
+            found.append(f"{path} imports {name}: {here} may import {', '.join(sorted(ALLOWED[here]))} only")
     return found
 
 
@@ -67,7 +109,7 @@ MODULES = sorted(p.relative_to(SRC).as_posix() for p in SRC.glob("epg/**/*.py"))
 
 
 def test_every_layer_is_there():
-    assert {m.split("/")[1] for m in MODULES} >= set(LAYERS)
+    assert {m.split("/")[1].removesuffix(".py") for m in MODULES if m not in FACADE} == set(LAYERS)
 
 
 @pytest.mark.parametrize("path", MODULES)
@@ -79,25 +121,34 @@ def test_module_respects_layers_and_doors(path):
     ("path", "source"),
     [
         ("epg/core/rng.py", "import epg.policies.mlp"),
-        ("epg/core/rng.py", "from epg import parts"),
-        ("epg/policies/mlp.py", "from epg.learners import Learner"),
-        ("epg/policies/mlp.py", "from ..people import figures"),
-        ("epg/families/__init__.py", "from ...methods.evolution import evolve"),
+        ("epg/core/rng.py", "from epg import settings"),
+        ("epg/policies/mlp.py", "from epg.learners.base import Learner"),
+        ("epg/policies/mlp.py", "from ..viz import curves"),
+        ("epg/families/mujoco/__init__.py", "from ...evolution.loop import evolve_run"),
         ("epg/lifetime/scan_driver.py", "def f():\n    if True:\n        from epg.evolution import loop as evolution"),
         ("epg/lifetime/scan_driver.py", "try:\n    import epg.cli\nexcept ImportError:\n    pass"),
+        ("epg/simulators/mujoco.py", "if TYPE_CHECKING:\n    from epg.families.base import Task"),
         ("epg/evolution/loop.py", "import importlib\nimportlib.import_module('epg.cli')"),
         ("epg/evolution/loop.py", "import epg"),
         ("epg/evolution/loop.py", "from epg import evolve"),
+        ("epg/evolution/loop.py", "from epg import api"),
+        ("epg/api.py", "from epg.cli.output import print_table"),
+        ("epg/api.py", "import matplotlib"),
+        ("epg/cli/output.py", "from epg.storage.files import write_json"),
+        ("epg/cli/evolve.py", "def f():\n    from epg.evolution.loop import evolve_run"),
+        ("epg/cli/evolve.py", "from ..recipes import preset"),
         ("epg/policies/mlp.py", "from epg.helpers import anything"),
         ("epg/helpers/anything.py", ""),
+        ("epg/helpers.py", ""),
         ("epg/viz/report.py", "import matplotlib.pyplot as plt"),
         ("epg/viz/report.py", "def f():\n    from matplotlib import pyplot"),
         ("epg/viz/curves.py", "import mujoco"),
         ("epg/executors/local.py", "import ray"),
         ("epg/simulators/mujoco.py", "import gymnasium"),
         ("epg/envs/register.py", "from gymnasium import register"),
-        ("epg/people/climate.py", "import tyro"),
+        ("epg/climate.py", "import epg"),  # only begins like cli
         ("epg/storage/run.py", "from tensorboardX import SummaryWriter"),
+        ("epg/api.py", "import tyro"),
         ("epg/evolution/loop.py", "__import__('evosax')"),
         ("epg/__init__.py", "import mujoco"),
     ],
@@ -109,24 +160,31 @@ def test_checker_refuses(path, source):
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("epg/core/rng.py", "import jax\nfrom epg.core.errors import EpgError"),
-        (
-            "epg/executors/__init__.py",
-            "from . import ray\nfrom ..policy import act",
-        ),
+        ("epg/core/rng.py", "import jax\nfrom epg.core.errors import BadInput"),
+        ("epg/executors/__init__.py", "from . import ray\nfrom ..storage import files"),
         ("epg/executors/ray.py", "import ray"),
+        ("epg/simulators/gym.py", "import gymnasium"),
         ("epg/envs/env.py", "import gymnasium\nfrom gymnasium.spaces import Box"),
-        (
-            "epg/people/cli.py",
-            "import tyro\nfrom epg import __version__, methods",
-        ),
+        ("epg/api.py", "from epg import __version__\nfrom epg.evolution.loop import evolve_run"),
+        ("epg/cli/evolve.py", "import tyro\nfrom epg import __version__, api\nfrom epg.settings import Settings"),
         ("epg/cli/__init__.py", "import tyro"),
         ("epg/viz/report.py", "import matplotlib_inline, rayon"),  # names that only begin alike
-        ("epg/__init__.py", "from epg import cli\nfrom epg.evolution.loop import evolve"),
+        ("epg/__init__.py", "from epg import cli\nfrom epg.evolution.loop import evolve_run"),
     ],
 )
 def test_checker_allows(path, source):
     assert violations(path, source) == []
+
+
+@pytest.mark.parametrize("path", QUESTIONS)
+def test_a_newcomers_question_has_a_file_of_its_own(path):
+    text = (SRC / "epg" / path).read_text(encoding="utf-8")
+    assert QUESTIONS[path] in (ast.get_docstring(ast.parse(text)) or ""), "its first lines say what it answers"
+    assert len(text.splitlines()) < MAX_LINES
+
+
+def test_settings_are_few():
+    assert len(flat(Settings(family="point-goal"))) <= MAX_SETTINGS
 
 
 def python(*arguments: str) -> str:

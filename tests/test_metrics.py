@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from tensorboardX.proto import event_pb2
 
+from epg.core.errors import BadInput
 from epg.storage.metrics import MetricsWriter, read_metrics
 from epg.storage.run import Run
-from epg.core.errors import BadInput
 
 
 @pytest.fixture

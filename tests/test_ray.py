@@ -23,13 +23,13 @@ import pytest
 from test_executors import alive, numbers, wait_until
 from workloads import Stillborn
 
-from epg.evolution.loop import Evolved, evolve_run
+from epg.core.errors import BadInput
+from epg.evolution.loop import EvolutionResult, evolve_run
 from epg.evolution.runs import create_run
 from epg.executors import Cluster, ExecutorFailed, check_executor, make_executor
 from epg.executors import ray as ray_executor
 from epg.executors.ray import RayExecutor, check_address
 from epg.recipes import preset
-from epg.core.errors import BadInput
 from epg.settings import Settings
 
 FAMILY = "point-goal"
@@ -207,13 +207,13 @@ def long_epochs() -> Settings:
 
 
 @pytest.fixture(scope="module")
-def inline(tmp_path_factory: pytest.TempPathFactory) -> Evolved:
+def inline(tmp_path_factory: pytest.TempPathFactory) -> EvolutionResult:
     """Evolve in this process: what every cluster is to give."""
     return evolve_run(create_run(long_epochs(), tmp_path_factory.mktemp("long") / "inline"), long_epochs(), "inline")
 
 
 def test_two_nodes_give_the_same_loss_as_one_process(
-    ray_cluster: Any, second_node: Any, inline: Evolved, tmp_path: Path
+    ray_cluster: Any, second_node: Any, inline: EvolutionResult, tmp_path: Path
 ) -> None:
     evolved = evolve_run(create_run(long_epochs(), tmp_path / "ray"), long_epochs(), "ray")
     assert evolved.loss_sha256 == inline.loss_sha256
@@ -230,7 +230,7 @@ def epg(*arguments: object) -> list[str]:
 
 
 def test_a_node_killed_amid_an_epoch_changes_no_bit_of_the_loss(
-    ray_cluster: Any, second_node: Any, inline: Evolved, tmp_path: Path
+    ray_cluster: Any, second_node: Any, inline: EvolutionResult, tmp_path: Path
 ) -> None:
     command = epg("--executor", "ray", "--address", ray_cluster.address, "--run", tmp_path / "ray", "--json")
     command += ["--evolution.lifetimes", "480", "--evolution.epochs", "6"]

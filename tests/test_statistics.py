@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from epg.evaluation.statistics import Interval, bootstrap, iqm, paired_difference
 from epg.core.errors import BadInput
+from epg.evaluation.statistics import Interval, bootstrap, iqm, paired_difference
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 7, 8, 19, 20, 64])

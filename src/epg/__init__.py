@@ -18,6 +18,7 @@ _MODULES = {
     "compare": "epg.api",
     "baseline": "epg.api",
     "fixed_policy": "epg.api",
+    "probe": "epg.api",
     "check": "epg.api",
     "report": "epg.api",
     "render": "epg.api",
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from epg.api import evolve as evolve
     from epg.api import fixed_policy as fixed_policy
     from epg.api import learn as learn
+    from epg.api import probe as probe
     from epg.api import render as render
     from epg.api import report as report
     from epg.core.errors import BadInput as BadInput

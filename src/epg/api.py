@@ -123,13 +123,17 @@ def evolve(
     """Evolve a loss for a family (Algorithm 1) and save it in a run directory.
 
     Name a family and a preset, or give `settings` in full. With `resume`, `run` continues from its newest checkpoint
-    with the settings it was begun with; only a larger number of epochs may be asked for. The `executor` is "inline",
-    "local" or "ray"; `address` says which Ray cluster (by default one of this run's own) and `cpus` how many of its
-    CPUs each process takes. `start` names a warm start: a loss, or a linear policy that the loss teaches at first.
+    with the settings it was begun with; `settings` may ask for a larger number of epochs only. The `executor` is
+    "inline", "local" or "ray"; `address` says which Ray cluster (by default one of this run's own) and `cpus` how many
+    of its CPUs each process takes. `start` names a warm start: a loss, or a linear policy that the loss teaches at
+    first.
     """
     cluster = Cluster(address, cpus)
     if settings is None and family is not None:
         settings = settings_for(family, preset, seed)
+        if resume and run is not None:
+            settings = resumed_settings(Path(run), family)
+            require(seed in (0, settings.seed), f"{run} keeps its seed when resumed: drop seed.")
     opened, settings = prepare(settings, run, resume, executor, processes, cluster, start)
     return continue_run(opened, settings, executor, processes, on_epoch, cluster)
 
@@ -182,7 +186,7 @@ def baseline(
 def fixed_policy(
     family: str,
     *,
-    env_steps: int,
+    env_steps: int | None = None,
     seed: int = 0,
     tasks: int = 20,
     run: str | Path | None = None,
@@ -194,23 +198,25 @@ def fixed_policy(
     """Search the best fixed linear policy of a family within a number of environment steps, and score it.
 
     This is what a user would deploy instead of a learning rule (domain randomization): nothing is learned on the
-    held-out tasks.
+    held-out tasks. With `resume`, `run` continues with the budget and the seed it was begun with.
     """
     use_single_thread()
     from epg.baselines.fixed_policy import SearchSettings, create_run, search_run
     from epg.evaluation.deploy import deploy
 
     check_executor(executor, processes)
-    settings = replace(settings_for(family, "laptop", seed))
+    require(tasks > 0, f"tasks must be above zero, not {tasks}.")
     if resume:
         require(run is not None, "resume needs run: the directory of the run to continue.")
-        opened = Run.open(str(run))
+        require(env_steps is None and seed == 0, f"{run} keeps its budget and its seed when resumed: drop them.")
+        opened, settings = Run.open(str(run)), resumed_settings(Path(str(run)), family)
     else:
-        products = "observation-products" in settings.loss.inputs
-        search = SearchSettings(env_steps=env_steps, products=products)
+        require(env_steps is not None, "a search needs env_steps: its budget.")
+        settings = settings_for(family, "laptop", seed)
+        search = SearchSettings(int(env_steps or 0), products="observation-products" in settings.loss.inputs)
         opened = create_run(settings, search, Path(run or new_run_path(f"fixed-{family}")))
     found = search_run(opened, executor, processes, on_step)
-    summary = deploy(found, settings, tasks, seed)
+    summary = deploy(found, settings, tasks, settings.seed)
     write_json(opened.path / "results.json", summary)
     return {"run": str(opened.path), **summary}
 
@@ -248,6 +254,36 @@ def compare(
         configs[result.method] = to_dict(settings)
     config = {"loss": artefact.manifest["sha256"], "settings": artefact.manifest["settings"], "baselines": configs}
     return _save(results, family, seed, run, config)
+
+
+def probe(
+    loss: str | Path | LossArtefact,
+    family: str | None = None,
+    *,
+    tasks: int = 32,
+    seed: int = 0,
+    run: str | Path | None = None,
+    on_probe: Callable[[str], None] = lambda name: None,
+) -> dict[str, Any]:
+    """Measure a loss card: what the loss is, under changes of history, interface, architecture and length."""
+    use_single_thread()
+    from epg.evaluation.probe import Probe, card
+    from epg.viz.card import draw_card
+
+    _check_run_path(run)
+    artefact = _load(loss)
+    family = family or _own_family(artefact)
+    results = []
+    for result in Probe.of(artefact, family, tasks, seed).results():
+        results.append(result)
+        on_probe(f"{len(results)} probes done, the last: {result.name}")
+    summary = {**card(results, family, seed), "loss": artefact.manifest["sha256"]}
+    path = Path(run or new_run_path(f"probe-{family}"))
+    about = {"format": RUN_FORMAT, "kind": "probe", "epg": __version__, "family": family}
+    Run.create(path, {**about, "loss": artefact.manifest["sha256"], "settings": artefact.manifest["settings"]})
+    write_json(path / "card.json", summary)
+    draw_card(summary, path)
+    return {"run": str(path), **summary}
 
 
 def _ppo(settings: Settings, steps: int | None, has_stats: bool) -> tuple[Settings, bool]:
@@ -306,7 +342,10 @@ def report(run: str | Path) -> Path:
     """Draw a run's figures and its HTML report again, from what it saved; needs no JAX."""
     from epg.viz.report import write_report
 
-    return write_report(Run.open(run).path)
+    opened = Run.open(run)
+    kind = opened.config.get("kind")
+    require(kind != "fixed-policy", f"{run} is a search for a fixed policy: there is no report of one.")
+    return write_report(opened.path)
 
 
 def render(
@@ -366,6 +405,8 @@ def bench(
     return run_bench(family, repeats, updates, status)
 
 
-def resumed_settings(run: Path) -> Settings:
-    """Return the settings of a run to resume."""
-    return from_dict(Settings, Run.open(run).config.get("settings"), f"{run / 'config.json'}: settings")
+def resumed_settings(run: Path, family: str) -> Settings:
+    """Return the settings of a run to resume, refusing one of another family."""
+    settings = from_dict(Settings, Run.open(run).config.get("settings"), f"{run / 'config.json'}: settings")
+    require(family == settings.family, f"{run} is a run for {settings.family}, not for {family}.")
+    return settings

@@ -203,8 +203,9 @@ def search_run(
 ) -> FixedPolicy:
     """Search in a run directory until the budget is spent, from its newest checkpoint; save the policy."""
     require(run.config.get("kind") == "fixed-policy", f"{run.path} is not a search for a fixed policy.")
-    settings = from_dict(Settings, run.config["settings"], "settings")
-    search = Search(settings, from_dict(SearchSettings, run.config["search"], "search"))
+    place = run.path / "config.json"
+    settings = from_dict(Settings, run.config.get("settings"), f"{place}: settings")
+    search = Search(settings, from_dict(SearchSettings, run.config.get("search"), f"{place}: search"))
     with run.lock():
         checkpoint = run.load_checkpoint()
         if checkpoint is not None:

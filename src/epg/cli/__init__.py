@@ -18,6 +18,7 @@ from epg.cli.evolve import Evolve, parse_evolve
 from epg.cli.families import Check, Tasks
 from epg.cli.learning import Baseline, Compare, Learn
 from epg.cli.output import STOPPED
+from epg.cli.probe import Probe
 from epg.cli.progress import console
 from epg.cli.render import Render
 from epg.cli.runs import Demo, Losses, Report
@@ -30,6 +31,7 @@ VERBS: dict[str, type] = {
     "learn": Learn,
     "baseline": Baseline,
     "compare": Compare,
+    "probe": Probe,
     "losses": Losses,
     "report": Report,
     "render": Render,

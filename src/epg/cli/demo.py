@@ -17,8 +17,11 @@ FAMILIES = {
 TASKS = 20
 
 
-def demo(root: Path) -> list[dict[str, Any]]:
-    """Evolve a loss per family with its laptop preset, then compare it with tuned PPO on held-out tasks."""
+def demo(root: Path, quiet: bool = False) -> list[dict[str, Any]]:
+    """Evolve a loss per family with its laptop preset, then compare it with tuned PPO on held-out tasks.
+
+    Tables and verdicts go to standard output, unless `quiet`.
+    """
     for family in FAMILIES:
         api.check_vacant(root / family)
     began, results = time.perf_counter(), []
@@ -29,9 +32,9 @@ def demo(root: Path) -> list[dict[str, Any]]:
         with waiting(f"the loss and PPO on {TASKS} held-out tasks"):
             result = api.compare(evolved.run, family, tasks=TASKS, run=evolved.run / "compare")
             api.report(evolved.run)
-        print_result(result, as_json=False)
-        for sentence in api.verdicts(result):
-            print(sentence)
         results.append(result)
+        if not quiet:
+            print_result(result, as_json=False)
+            print("\n".join(api.verdicts(result)))
     console().print(f"\n{time.perf_counter() - began:.0f} s in all; curves and figures are below {root}")
     return results

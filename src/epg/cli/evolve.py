@@ -121,11 +121,7 @@ def evolve_defaults(arguments: Sequence[str]) -> Evolve | None:
     if scout is None:
         return None
     if scout.resume and scout.run is not None:
-        settings = api.resumed_settings(scout.run)
-        require(
-            scout.family == settings.family,
-            f"{scout.run} evolves a loss for {settings.family}, not for {scout.family}.",
-        )
+        settings = api.resumed_settings(scout.run, scout.family)
     else:
         settings = api.settings_for(scout.family, scout.preset, 0)
     values = {it.name: getattr(settings, it.name) for it in fields(Settings)} | {"family": scout.family}

@@ -12,8 +12,8 @@ from rich.table import Table
 from tyro.conf import Positional, arg
 
 from epg import api
-from epg.cli.output import print_json, print_table
-from epg.cli.progress import console, waiting
+from epg.cli.output import print_checks, print_json, print_table
+from epg.cli.progress import waiting
 from epg.core.errors import require
 
 Family = Annotated[str, arg(metavar="FAMILY")]
@@ -65,9 +65,7 @@ class Check:
             checks = api.check(self.family)
         if self.json:
             print_json([{"name": it.name, "passed": it.passed, "problem": it.problem} for it in checks])
-        for it in checks:
-            mark = "[green]ok  " if it.passed else "[red]FAIL"
-            problem = f": {escape(it.problem)}" if it.problem else ""
-            console().print(f"{mark}[/] {it.name}{problem}", soft_wrap=True)
+        else:
+            print_checks(checks)
         if not all(it.passed for it in checks):
             sys.exit(1)

@@ -75,7 +75,8 @@ class Baseline:
         if self.name == "fixed":
             self._fixed()
             return
-        require(self.env_steps is None, f"--env-steps is for the baseline fixed, not for {self.name}.")
+        for option, given in (("env-steps", self.env_steps), ("processes", self.processes), ("resume", self.resume)):
+            require(not given, f"--{option} is for the baseline fixed, not for {self.name}.")
         with waiting(f"{self.name} on {self.tasks} held-out tasks"):
             result = api.baseline(
                 self.name, self.family, tasks=self.tasks, seed=self.seed, updates=self.updates, run=self.run
@@ -85,10 +86,11 @@ class Baseline:
     def _fixed(self) -> None:
         require(self.updates is None, "--updates is for ppo and reinforce: a fixed policy does not learn.")
         require(self.env_steps is not None or self.resume, "baseline fixed needs --env-steps: its budget.")
+        require(not self.resume or self.run is not None, "--resume needs --run: the directory to continue.")
         with status_line(f"searching a fixed policy for {self.family}") as status:
             result = api.fixed_policy(
                 self.family,
-                env_steps=self.env_steps or 1,
+                env_steps=self.env_steps,
                 seed=self.seed,
                 tasks=self.tasks,
                 run=self.run,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from epg.core.plain import plain
@@ -24,6 +26,15 @@ def print_table(table: Table) -> None:
     if not console.is_terminal:
         console = Console(highlight=False, width=200)
     console.print(table)
+
+
+def print_checks(checks: Sequence[Any]) -> None:
+    """Print a line for each check of a family."""
+    console = Console(highlight=False)
+    for check in checks:
+        mark = "[green]ok  " if check.passed else "[red]FAIL"
+        problem = f": {escape(check.problem)}" if check.problem else ""
+        console.print(f"{mark}[/] {check.name}{problem}", soft_wrap=True)
 
 
 def print_result(result: dict[str, Any], as_json: bool) -> None:

@@ -85,10 +85,10 @@ class Demo:
     run: Path | None = None
     """Directory for both runs; by default a new one below runs/."""
     json: bool = False
-    """End with one line of JSON on standard output."""
+    """Print one line of JSON instead of tables."""
 
     def main(self) -> None:
         """Run the demonstration."""
-        results = demo(self.run or api.new_run_path("demo"))
+        results = demo(self.run or api.new_run_path("demo"), quiet=self.json)
         if self.json:
             print_json(results)

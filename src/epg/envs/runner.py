@@ -10,16 +10,18 @@ import numpy as np
 from jax import Array
 
 from epg.core.runtime import jit
-from epg.families.base import Family, HostFamily, JaxFamily, Task
-from epg.families.mujoco.base import MujocoFamily
+from epg.families.base import Family, HostFamily, JaxFamily, State, Task
+from epg.families.mujoco.base import MujocoFamily, clip_to_unit
 from epg.families.registry import find_family
-from epg.lifetime.env_step import Actor, EnvState, StepInput, act, env_step, initial_env_state
+from epg.lifetime import scan_driver
+from epg.lifetime.env_step import Actor, initial_env_state
 from epg.lifetime.host_stepper import Batch, Draws, HostStepper
 from epg.policies.open_loop import OpenLoopPolicy
 
 NO_LIMIT = 2**30
 """Horizon of a family inside an environment: the time limit is that of `gymnasium.make`."""
 
+RETURNED = ("next_observation", "reward", "terminated", "truncated", "diverged")
 StepNumbers = np.ndarray
 """float32 [O + 4]: the observation, then reward, terminated, truncated, diverged."""
 
@@ -51,7 +53,7 @@ class Tasks:
                 )
             given = type(self.template)(**given)
         try:  # a leaf of the template may be a list in `given`
-            task = jax.tree.map(lambda like, it: np.asarray(it, like.dtype), self.template, given)
+            task = jax.tree.map(lambda like, it: np.array(it, like.dtype), self.template, given)
         except (ValueError, TypeError):
             raise ValueError(f"a task of {name} is a record of numbers like {self.to_numbers(self.draw(0))}.") from None
         for like, leaf in zip(jax.tree.leaves(self.template), jax.tree.leaves(task), strict=True):
@@ -60,17 +62,33 @@ class Tasks:
         return task
 
 
+class GivenActions(HostStepper):
+    """The host driver's loop with given actions. Where the controls are the clipped action, NumPy clips it.
+
+    The bits are those of the compiled program, in a third of its time.
+    """
+
+    def __init__(self, family: HostFamily) -> None:
+        super().__init__(OpenLoopPolicy(), family)
+        if isinstance(family, MujocoFamily) and family.action_to_ctrl is clip_to_unit:
+            self.programs = self.programs._replace(act=self._clip)
+
+    def _clip(self, actor: Actor, tasks: Task, packed: Array | np.ndarray, noise: np.ndarray) -> np.ndarray:
+        after = np.array(packed)
+        after[:, self.packing.columns["action"]] = noise
+        after[:, self.packing.columns["ctrl"]] = np.clip(noise, -1.0, 1.0)
+        return after
+
+
 class HostRunner:
     """One row of a simulator outside JAX."""
 
     def __init__(self, programs: "Programs") -> None:
         self.programs, self.stepper, self.task = programs, programs.stepper, None
         self._nobody, self._keys = Actor((), jnp.zeros((1, 1)), jnp.ones((1, 1))), jax.random.key(0)[None]
-        columns, names = (
-            self.stepper.packing.columns,
-            ("next_observation", "reward", "terminated", "truncated", "diverged"),
-        )
-        self._numbers = np.concatenate([np.arange(columns[name].start, columns[name].stop) for name in names])
+        self._row = np.arange(1)
+        columns = self.stepper.packing.columns
+        self._numbers = np.concatenate([np.arange(columns[name].start, columns[name].stop) for name in RETURNED])
 
     def begin(self, task: Task, seed: int) -> np.ndarray:
         """Begin an episode and return its first observation."""
@@ -92,7 +110,7 @@ class HostRunner:
         """Simulate one step."""
         draws = Draws(action[None, None], self.states[None])
         # Without resets: an environment that has ended is reset by its user.
-        loop = self.stepper.steps(self.batch, self._nobody, self.packed, draws, alive=np.arange(1))
+        loop = self.stepper.steps(self.batch, self._nobody, self.packed, draws, alive=self._row)
         next(loop)
         self.packed = next(loop)
         return self.packed[0, self._numbers]
@@ -111,8 +129,9 @@ class JaxRunner:
 
     def begin(self, task: Task, seed: int) -> np.ndarray:
         """Begin an episode and return its first observation."""
-        self.task, self.state = task, self.programs.begin(np.uint32(seed), task)
-        return np.array(self.state.observation)
+        self.task = task
+        self.state, observation = self.programs.begin(np.uint32(seed), task)
+        return np.array(observation)
 
     def step(self, action: np.ndarray) -> StepNumbers:
         """Simulate one step; numbers that are not finite end the episode at the state before."""
@@ -127,7 +146,7 @@ class Programs:
         self.family = replace(family, horizon=NO_LIMIT)
         self.tasks = Tasks(self.family)
         if isinstance(self.family, HostFamily):
-            self.stepper = HostStepper(OpenLoopPolicy(), self.family)
+            self.stepper = GivenActions(self.family)
             self.initial_state = jit(lambda seed, task: self.family.initial_state(jax.random.key(seed), task))
             self._stock: tuple[Any, Any] | None = None
         else:
@@ -150,25 +169,23 @@ class Programs:
         model = self._stock[1] if _same_model(self.family) else build_model(self.family, *self._stock, task)
         return MujocoSimulator(self.family, [model])
 
-    def _begin(self, seed: Array, task: Task) -> EnvState:
+    def _begin(self, seed: Array, task: Task) -> tuple[State, Array]:
         assert isinstance(self.family, JaxFamily)
         state = self.family.initial_state(jax.random.key(seed), task)
-        return initial_env_state(OpenLoopPolicy(), self.family, task, self.family.initial_readout(state))
+        return state, self.family.observe(state, task)
 
-    def _step(self, state: EnvState, action: Array, task: Task) -> tuple[EnvState, Array]:
+    def _step(self, state: State, action: Array, task: Task) -> tuple[State, Array]:
+        """Run the scan driver's loop for one step. At an end the state before it is kept: its user resets it."""
         family, policy, nobody = self.family, OpenLoopPolicy(), Actor((), jnp.zeros(()), jnp.ones(()))
         assert isinstance(family, JaxFamily)
-        chosen = act(policy, family, nobody, task, state, action)
-        readout = family.advance(chosen.readout, chosen.ctrl, task)
-        given = StepInput(readout, readout.state, action)
-        after = env_step(policy, family, nobody, task, chosen, given)
-        # The state at an end is kept: an environment that has ended is reset by its user.
-        after = after._replace(readout=readout)
-        seen = after.next_observation
-        finite = jnp.all(jnp.isfinite(seen)) & jnp.isfinite(after.reward) & jnp.all(jnp.isfinite(action))
-        kept = jax.tree.map(lambda new, old: jnp.where(finite, new, old), after, state)
-        last = jnp.where(finite, seen, family.observation(state.readout, task))
-        numbers = (jnp.where(finite, after.reward, 0.0), after.terminated | ~finite, jnp.array(False), ~finite)
+        env = initial_env_state(policy, family, task, family.initial_readout(state))
+        draws = scan_driver.Draws(action[None], jax.tree.map(lambda leaf: leaf[None], state))
+        after, (taken, _) = scan_driver.rollout(policy, family, task, nobody, env, draws)
+        seen, reward, terminated = taken.next_observation[0], taken.reward[0], taken.terminated[0]
+        finite = jnp.all(jnp.isfinite(seen)) & jnp.isfinite(reward) & jnp.all(jnp.isfinite(action))
+        kept = jax.tree.map(lambda new, old: jnp.where(finite, new, old), after.readout.state, state)
+        last = jnp.where(finite, seen, env.observation)
+        numbers = (jnp.where(finite, reward, 0.0), terminated | ~finite, jnp.array(False), ~finite)
         return kept, jnp.concatenate([last, jnp.stack([it.astype(jnp.float32) for it in numbers])])
 
 

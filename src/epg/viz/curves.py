@@ -67,7 +67,7 @@ def learning_curves(run: Path) -> list[Path]:
         _title(figure, f"{results['family']}: learning on {results['tasks']} held-out tasks")
         key = "line: mean; band: interquartile range; dotted: single lifetimes"
         _note(figure, [key, *_nonfinite_notes(methods)])
-        return _save(figure, run, "learning_curves")
+        return save_figure(figure, run, "learning_curves")
 
 
 def fitness_over_epochs(runs: Sequence[Path]) -> list[Path]:
@@ -93,7 +93,7 @@ def fitness_over_epochs(runs: Sequence[Path]) -> list[Path]:
         _legend(top)
         _legend(bottom)
         _note(figure, _fitness_notes(configs, evolutions))
-        return _save(figure, runs[0], "fitness")
+        return save_figure(figure, runs[0], "fitness")
 
 
 def paths_in_the_plane(run: Path) -> list[Path]:
@@ -118,7 +118,7 @@ def paths_in_the_plane(run: Path) -> list[Path]:
         _legend(axes)
         _title(figure, title)
         _note(figure, [f"{len(path):,} steps of training; light: early, dark: late"])
-        return _save(figure, run, "paths")
+        return save_figure(figure, run, "paths")
 
 
 def resample(values: Floats, spacing: int = 1, points: int = POINTS) -> tuple[Floats, Floats]:
@@ -249,7 +249,7 @@ def _note(figure: Figure, sentences: Sequence[str]) -> None:
         figure.supxlabel("\n".join(sentences), fontsize=7.5, color="0.35")
 
 
-def _save(figure: Figure, run: Path, name: str) -> list[Path]:
+def save_figure(figure: Figure, run: Path, name: str) -> list[Path]:
     """Write PNG and SVG without dates or versions, so that the same run gives the same bytes."""
     make_directory(run / "figures")
     paths = []

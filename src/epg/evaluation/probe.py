@@ -1,0 +1,247 @@
+"""The loss card: what a loss is, measured. Does it learn, or does it teach a policy that it already carries?
+
+Each probe trains policies under one change and reports the return on the same held-out tasks. A clone of a fixed policy
+keeps its return when its history is hidden, scores as high with its target acting and no learning, and fails when the
+actuators' signs are flipped. A learning rule loses without its history and survives the flip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.flatten_util import ravel_pytree
+
+from epg.core.errors import require
+from epg.core.rng import Key, Split
+from epg.core.types import MetaParams
+from epg.evaluation.protocol import fitting_learner, obs_stats_of, ranked_worst, with_updates
+from epg.evaluation.statistics import Interval, bootstrap, paired_difference
+from epg.evolution.task_sampling import task_sampler
+from epg.families.base import Family, HostFamily, JaxFamily
+from epg.families.mujoco.base import MujocoFamily
+from epg.families.registry import find_family
+from epg.learners.learned import LearnedLoss
+from epg.learners.reinforce import Reinforce
+from epg.lifetime.batch import batch_of_lifetimes, inner_config
+from epg.lifetime.host_driver import HostDriver
+from epg.lifetime.normalizer import FixedStats
+from epg.lifetime.scan_driver import score_policy
+from epg.loss.inputs import constant_columns, head_columns, width_of
+from epg.loss.network import Loss, leaky_relu
+from epg.policies.distributions import Gaussian
+from epg.policies.linear import observation_products
+from epg.policies.mlp import MlpPolicy
+from epg.settings import PolicySettings, Settings
+from epg.storage.loss_artefact import LossArtefact
+
+ARCHITECTURES: dict[str, dict[str, Any]] = {
+    "256 tanh": {"hidden": (256,), "activation": "tanh"},
+    "64 ReLU": {"hidden": (64, 64), "activation": "relu"},
+    "4 x 64 tanh": {"hidden": (64, 64, 64, 64), "activation": "tanh"},
+}
+"""The other policies of Figure 17."""
+LENGTHS = (0.25, 0.5, 2.0, 4.0, 12.0)
+"""Lengths of a lifetime, in units of the evolved one."""
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """One line of the card."""
+
+    name: str
+    """What was changed."""
+    group: str
+    """control, history, interface, architecture or length."""
+    returns: np.ndarray
+    """Final return on each task, [tasks]."""
+    steps: int
+    """Environment steps of training."""
+
+    @property
+    def interval(self) -> Interval:
+        """Interquartile mean over tasks with its 95 % interval."""
+        return bootstrap(ranked_worst(self.returns))
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A loss, its family, and the held-out tasks that every probe uses."""
+
+    settings: Settings
+    learner: LearnedLoss
+    phi: np.ndarray
+    obs_stats: FixedStats | None
+    tasks: int
+    seed: int
+
+    @classmethod
+    def of(cls, loss: LossArtefact, family: str, tasks: int, seed: int) -> Probe:
+        """Prepare the probes of a loss."""
+        require(tasks > 0, f"tasks must be above zero, not {tasks}.")
+        require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), not {seed}.")
+        settings, learner = fitting_learner(loss, family)
+        return cls(replace(settings, family=family), learner, loss.phi, obs_stats_of(loss), tasks, seed)
+
+    def train(
+        self, phi: np.ndarray | None = None, settings: Settings | None = None, family: Family | None = None
+    ) -> np.ndarray:
+        """Train a policy on each task with a changed loss, changed settings or a changed family; return scores."""
+        settings, family = settings or self.settings, family or find_family(self.settings.family)
+        policy = MlpPolicy(settings.policy, family.spaces)
+        learner = replace(self.learner, policy=policy)
+        config = inner_config(settings, learner, policy, family, self.obs_stats)
+        run = batch_of_lifetimes(config, family, task_sampler(family, self.seed, Split.HELD_OUT))
+        given = jnp.asarray(self.phi if phi is None else phi)
+        meta = MetaParams(jnp.tile(given[None], (self.tasks, 1)), jnp.zeros(()), jnp.zeros((self.tasks, 0)))
+        return np.asarray(run(meta, jnp.arange(self.tasks, dtype=jnp.int32), jnp.int32(0)).final_return)
+
+    def results(self) -> Iterator[ProbeResult]:
+        """Run every probe that applies to this loss, the unchanged loss first."""
+        steps = self.settings.lifetime.steps
+        yield ProbeResult("trained by the loss", "control", self.train(), steps)
+        if not self.learner.spaces.discrete:
+            yield ProbeResult("its target acting, no learning", "control", self.target_returns(), 0)
+        yield ProbeResult("blind to history", "history", self.train(hide_history(self.learner, self.phi)), steps)
+        family = find_family(self.settings.family)
+        flipped = flip_actuators(family)
+        if flipped is not None:
+            yield ProbeResult("actuators flipped", "interface", self.train(family=flipped), steps)
+        negated = negate_reward(family)
+        if self.settings.loss.sees_reward and negated is not None:
+            yield ProbeResult("reward negated", "interface", -self.train(family=negated), steps)
+        for name, changes in ARCHITECTURES.items():
+            policy: PolicySettings = replace(self.settings.policy, **changes)
+            yield ProbeResult(name, "architecture", self.train(settings=replace(self.settings, policy=policy)), steps)
+        for length in LENGTHS:
+            updates = max(1, round(length * self.settings.lifetime.updates))
+            settings = with_updates(self.settings, updates)
+            yield ProbeResult(f"{length:g} x length", "length", self.train(settings=settings), settings.lifetime.steps)
+
+    def target_returns(self) -> np.ndarray:
+        """Score the policy that minimizes the loss at each observation when it has no history: no step of learning."""
+        family = find_family(self.settings.family)
+        policy = TargetPolicy(self.learner, self.settings.policy.log_std)
+        learner = Reinforce(self.settings.ppo, policy)
+        config = inner_config(self.settings, learner, policy, family, self.obs_stats)
+        sampler, index = task_sampler(family, self.seed, Split.HELD_OUT), jnp.arange(self.tasks, dtype=jnp.int32)
+        tasks, keys = jax.vmap(sampler, (0, None))(index, jnp.int32(0))
+        params = jnp.tile(jnp.asarray(self.phi)[None], (self.tasks, 1))
+        if isinstance(family, HostFamily):
+            return HostDriver(config, family).score_policies(keys, tasks, params).returns.mean(axis=1)
+        assert isinstance(family, JaxFamily)
+
+        def one(task: Any, phi: Array, key: Key) -> Array:
+            return jnp.mean(score_policy(config, family, task, phi, key))
+
+        return np.asarray(jax.jit(jax.vmap(one))(tasks, params, keys))
+
+
+def hide_history(learner: LearnedLoss, phi: np.ndarray) -> np.ndarray:
+    """Return phi with the head's weights on context, memory and mixes set to zero."""
+    loss, settings, spaces = learner.unravel(jnp.asarray(phi)), learner.loss, learner.spaces
+    head, columns = loss.head, head_columns(settings, spaces)
+    memory, width = constant_columns(settings, spaces)["memory"], width_of(columns)
+    head = head.at[len(head) - settings.context_size :].set(0.0)
+    head = head.at[width + memory.start : width + memory.stop].set(0.0)
+    for name in ("mixes x observation", "mixes"):
+        if name in columns:
+            head = head.at[columns[name]].set(0.0)
+    return np.asarray(ravel_pytree(eqx.tree_at(lambda it: it.head, loss, head))[0])
+
+
+def flip_actuators(family: Family) -> Family | None:
+    """Return the family whose actuators do the opposite of an action; None if it cannot be changed so."""
+    if family.spaces.discrete:
+        return None
+    if isinstance(family, MujocoFamily):
+        ctrl = family.action_to_ctrl
+        return replace(family, action_to_ctrl=lambda state, action, task: ctrl(state, -action, task))
+    if isinstance(family, JaxFamily):
+        step = family.step
+        return replace(family, step=lambda state, action, task: step(state, -action, task))
+    return None
+
+
+def negate_reward(family: Family) -> Family | None:
+    """Return the family with the sign of its reward changed; None if it cannot be changed so."""
+    if isinstance(family, MujocoFamily):
+        reward_and_done = family.reward_and_done
+
+        def negated(state: Any, action: Array, task: Any) -> tuple[Array, Array]:
+            reward, done = reward_and_done(state, action, task)
+            return -reward, done
+
+        return replace(family, reward_and_done=negated)
+    if isinstance(family, JaxFamily):
+        step = family.step
+
+        def stepped(state: Any, action: Array, task: Any) -> tuple[Any, Array, Array]:
+            after, reward, terminated = step(state, action, task)
+            return after, -reward, terminated
+
+        return replace(family, step=stepped)
+    return None
+
+
+DESCENT = 0.5 * 0.88 ** np.arange(60)  # step sizes: reaches any action within 4 and ends within 0.0003 of it
+
+
+@dataclass(frozen=True)
+class TargetPolicy:
+    """The policy that minimizes a loss at each observation, with an empty history. Its parameters are phi."""
+
+    learner: LearnedLoss
+    log_std: float
+
+    def init(self, key: Key) -> Array:
+        """Return an empty phi; the one to probe is given."""
+        return jnp.zeros(self.learner.dimension)
+
+    def carry(self) -> tuple[()]:
+        """Return nothing."""
+        return ()
+
+    def apply(self, params: Array, carry: tuple[()], observation: Array) -> tuple[Gaussian, tuple[()]]:
+        """Descend the loss in the policy's mean, by the sign of its slope and with falling steps."""
+        loss, spaces = self.learner.unravel(params), self.learner.spaces
+        value = self._value(loss, observation)
+
+        def step(mean: Array, size: Array) -> tuple[Array, None]:
+            return mean - size * jnp.sign(jax.grad(value)(mean)), None
+
+        mean, _ = jax.lax.scan(step, jnp.zeros(spaces.action), jnp.asarray(DESCENT, jnp.float32))
+        return Gaussian(mean, jnp.full(spaces.action, self.log_std)), carry
+
+    def _value(self, loss: Loss, observation: Array) -> Callable[[Array], Array]:
+        settings, spaces = self.learner.loss, self.learner.spaces
+        columns = head_columns(settings, spaces)
+        fixed = jnp.zeros(len(loss.head)).at[columns["observation"]].set(observation)
+        if "observation products" in columns:
+            fixed = fixed.at[columns["observation products"]].set(observation_products(observation))
+        sums, policy = fixed @ loss.head + loss.head_bias, loss.head[columns["policy"]]
+        return lambda mean: leaky_relu(sums + mean @ policy) @ loss.output
+
+
+def card(results: list[ProbeResult], family: str, seed: int) -> dict[str, Any]:
+    """Summarize the probes: intervals, and paired differences to the unchanged loss."""
+    first = results[0]
+    probes = []
+    for it in results:
+        difference = paired_difference(ranked_worst(it.returns), ranked_worst(first.returns))
+        probes.append(
+            {
+                "name": it.name,
+                "group": it.group,
+                "steps": it.steps,
+                "interval": it.interval.to_dict(),
+                "difference": None if it is first else difference.to_dict(),
+            }
+        )
+    return {"kind": "loss-card", "family": family, "tasks": len(first.returns), "seed": seed, "probes": probes}

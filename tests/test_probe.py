@@ -1,0 +1,126 @@
+"""The loss card: a clone must look like a clone, PPO like a learner, and each probe changes what it says it does."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+from samples import CONTINUOUS, small_loss
+
+from epg.evaluation.probe import Probe, TargetPolicy, card, flip_actuators, hide_history, negate_reward
+from epg.evaluation.statistics import paired_difference
+from epg.families.native.point import POINT_GOAL, POINT_REACH
+from epg.learners.learned import LearnedLoss
+from epg.learners.ppo import PPO
+from epg.loss.init import shift_targets
+from epg.loss.inputs import constant_columns, head_columns, width_of
+from epg.policies.mlp import MlpPolicy
+from epg.recipes import ppo_settings, preset, recipe_of
+from epg.settings import LifetimeSettings, LossSettings, PolicySettings, Settings
+
+TASKS = 24
+
+# Towards the goal, less the velocity: a linear policy that reaches well with any rotation of the actuators up to 60°.
+REACHING = jnp.array([[2.0, 0.0, -0.5, 0.0, 0.0], [0.0, 2.0, 0.0, -0.5, 0.0]])
+
+
+def clone_probe() -> Probe:
+    """Return the probes of a loss that is a distance to that linear policy and nothing else."""
+    settings = Settings(
+        "point-reach",
+        policy=PolicySettings(log_std=-1.0),
+        loss=LossSettings(window=64, temporal="none", memory=0),
+        lifetime=LifetimeSettings(32, updates=24, update_epochs=8, learning_rate=1e-2, scoring_episodes=8),
+    )
+    learner = LearnedLoss(settings.loss, MlpPolicy(settings.policy, POINT_REACH.spaces), POINT_REACH.spaces)
+    fresh = learner.unravel(learner.initial_phi(jax.random.key(0)))
+    clone = shift_targets(fresh, REACHING, settings.loss, POINT_REACH.spaces)
+    return Probe(settings, learner, np.asarray(ravel_pytree(clone)[0]), None, TASKS, seed=5)
+
+
+def test_a_clone_looks_like_a_clone():
+    # 24 held-out tasks. The target already does what the policy is taught; history adds nothing; flipped, it flees.
+    probe = clone_probe()
+    trained, target = probe.train(), probe.target_returns()
+    blind = probe.train(hide_history(probe.learner, probe.phi))
+    flipped = probe.train(family=flip_actuators(POINT_REACH))
+    assert trained.mean() > 5.0
+    assert target.mean() > trained.mean() - 2.0
+    np.testing.assert_allclose(blind, trained, atol=1e-4)  # there is no history to hide
+    assert paired_difference(flipped, trained).high < -10.0
+
+
+def test_ppo_looks_like_a_learner():
+    # The hidden goal is found by the reward alone: flipped actuators change nothing but the random numbers.
+    settings = ppo_settings(preset("point-goal"), recipe_of("point-goal").tuned_ppo(2048), 2048, False)
+    spaces = POINT_GOAL.spaces
+    learner = PPO(settings.ppo, MlpPolicy(settings.policy, spaces), spaces)
+    probe = Probe(settings, learner, np.zeros(0, np.float32), None, TASKS, seed=5)  # type: ignore[arg-type]
+    trained, flipped = probe.train(), probe.train(family=flip_actuators(POINT_GOAL))
+    negated = -probe.train(family=negate_reward(POINT_GOAL))
+    assert trained.mean() > 4.0
+    assert flipped.mean() > 0.5 * trained.mean()
+    assert negated.mean() < -4.0  # it learned to flee, as it was told
+
+
+def test_the_target_of_a_clone_is_its_linear_policy(rng):
+    probe = clone_probe()
+    seen = jnp.asarray(rng.normal(0, 0.4, (20, 4)), jnp.float32)
+    policy = TargetPolicy(probe.learner, log_std=-1.0)
+    means = jax.vmap(lambda it: policy.apply(jnp.asarray(probe.phi), (), it)[0].mean)(seen)
+    # The random weights of a fresh target (0.02) remain beside the policy that was written in.
+    np.testing.assert_allclose(means, seen @ REACHING[:, :-1].T + REACHING[:, -1], atol=0.15)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        small_loss(),
+        small_loss(inputs=("reward",), modulation="reward", mixes=3),
+        small_loss(modulation="transitions", mixes=2, temporal="none"),
+        small_loss(memory=0, temporal="experience"),
+    ],
+)
+def test_hiding_history_clears_context_memory_and_mixes_only(settings, rng):
+    learner = LearnedLoss(settings, MlpPolicy(PolicySettings(), CONTINUOUS), CONTINUOUS)
+    phi = rng.normal(1.0, 0.1, learner.dimension).astype(np.float32)
+    before, after = (learner.unravel(jnp.asarray(it)) for it in (phi, hide_history(learner, phi)))
+    columns, width = head_columns(settings, CONTINUOUS), width_of(head_columns(settings, CONTINUOUS))
+    hidden = set(range(width, width + settings.memory))
+    hidden |= set(range(len(before.head) - settings.context_size, len(before.head)))
+    for name in ("mixes x observation", "mixes"):
+        hidden |= set(range(columns[name].start, columns[name].stop)) if name in columns else set()
+    cleared = np.flatnonzero((np.asarray(after.head) == 0).all(axis=1))
+    assert set(cleared.tolist()) == hidden
+    kept = sorted(set(range(len(before.head))) - hidden)
+    np.testing.assert_array_equal(after.head[np.array(kept)], before.head[np.array(kept)])
+    assert constant_columns(settings, CONTINUOUS)["memory"].stop == settings.memory
+
+
+@pytest.mark.parametrize("family", [POINT_GOAL, POINT_REACH])
+def test_flipped_and_negated_families_do_what_they_say(family):
+    task = family.sample(jax.random.key(0))
+    state, action = family.reset(jax.random.key(1), task), jnp.array([0.3, -0.7])
+    after, reward, _ = family.step(state, action, task)
+    flipped = flip_actuators(family).step(state, -action, task)
+    for a, b in zip(jax.tree.leaves(after), jax.tree.leaves(flipped[0]), strict=True):
+        np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(negate_reward(family).step(state, action, task)[1], -reward)
+
+
+def test_the_card_has_differences_to_the_unchanged_loss():
+    probe = replace(clone_probe(), tasks=12)
+    results = []
+    for result in probe.results():
+        results.append(result)
+        if len(results) == 3:
+            break
+    summary = card(results, "point-reach", seed=5)
+    names = [it["name"] for it in summary["probes"]]
+    assert names == ["trained by the loss", "its target acting, no learning", "blind to history"]
+    assert summary["probes"][0]["difference"] is None
+    assert summary["tasks"] == 12
+    gap = summary["probes"][1]["difference"]["value"]
+    assert gap == pytest.approx(float(results[1].returns.mean() - results[0].returns.mean()), abs=1e-4)
