@@ -20,18 +20,19 @@ def reset(key, length):  # qpos and qvel: hanging, almost still
     return jax.random.uniform(key, (1,), minval=-0.1, maxval=0.1), jnp.zeros(1)
 
 
-def observe(body, length):
-    return jnp.concatenate([jnp.cos(body.qpos), jnp.sin(body.qpos), body.qvel])
+def observe(state, length):
+    return jnp.concatenate([jnp.cos(state.qpos), jnp.sin(state.qpos), state.qvel])
 
 
-def judge(body, action, length):  # the reward is the height of the tip; nothing ends the episode
-    return -jnp.cos(body.qpos[0]), jnp.array(False)
+def reward_and_done(state, action, length):  # the reward is the height of the tip; nothing ends the episode
+    return -jnp.cos(state.qpos[0]), jnp.array(False)
 
 
 SWINGER = epg.MujocoFamily(
     name="swinger", version=1, summary="swing up a pole of unknown length", spaces=epg.Spaces(observation=3, action=1),
     horizon=64, model=str(Path(__file__).with_name("my_swinger.xml")), fast=epg.Clock(0.02, 2),
-    stock=epg.Clock(0.01, 4, "rk4", alone=True), sample=sample, edit=edit, reset=reset, observe=observe, judge=judge,
+    stock=epg.Clock(0.01, 4, "rk4", separate=True), sample=sample, edit=edit, reset=reset, observe=observe,
+    reward_and_done=reward_and_done,
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -1,11 +1,15 @@
 """What all tests share: the numerical environment of the program itself, and fixtures."""
 
+import ctypes
+import gc
 import importlib
 import logging
 import os
 import secrets
+import sys
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +24,42 @@ use_single_thread()
 # Before anything imports Ray: a Ray that tests start obeys nobody else.
 os.environ.setdefault("RAY_AUTH_MODE", "token")
 os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(16))
+
+
+# A test process compiles hundreds of programs. Each is kept as long as the function it was made of, and what the
+# compiler itself used stays with the C library: without the two fixtures below a process grows to 5 GB.
+MUCH_MEMORY = 1.5 * 2**30
+
+
+def resident_memory() -> int:
+    """Return the resident memory of this process in bytes; 0 where the system does not say."""
+    pages = Path("/proc/self/statm")
+    return int(pages.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if pages.exists() else 0
+
+
+def free_memory() -> None:
+    """Drop every compiled program, and give freed memory back to the system. What is used again compiles again."""
+    if "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
+    if trim is not None:
+        trim(0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def programs_are_dropped_with_their_module() -> Iterator[None]:
+    """Free memory at the end of a module."""
+    yield
+    free_memory()
+
+
+@pytest.fixture(autouse=True)
+def programs_are_dropped_when_there_are_many() -> Iterator[None]:
+    """Free memory after a test that left much of it in use."""
+    yield
+    if resident_memory() > MUCH_MEMORY:
+        free_memory()
 
 
 @pytest.fixture

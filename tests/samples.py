@@ -7,6 +7,8 @@ import scipy.stats
 
 from epg.core.spaces import Spaces
 from epg.core.types import Experience, Rollout
+from epg.evolution.loop import EpochMetrics, Evolution
+from epg.evolution.worker import ShardResult
 from epg.lifetime.normalizer import init_normalizer
 from epg.lifetime.window import build_experience, empty_window, push, update_stats
 from epg.settings import EvolutionSettings, LifetimeSettings, LossInput, LossSettings, PolicySettings, Settings
@@ -80,3 +82,11 @@ def some_experience(
         filled, stats = jitted_push(filled, rollout, spaces), jitted_update_stats(stats, rollout, spaces)
     features = jnp.asarray(rng.normal(size=spaces.features), jnp.float32)
     return jitted_build_experience(filled, rollout, stats, features, jnp.array([0.25, 1.0]))
+
+
+def run_epoch(evolution: Evolution, evaluate) -> tuple[EpochMetrics, list[ShardResult]]:
+    """Run one epoch of an evolution in this process; `evaluate` is what a worker builds."""
+    population = evolution.ask()
+    requests = evolution.requests(population)
+    results = [ShardResult.from_arrays(evaluate(request.to_arrays())) for request in requests]
+    return evolution.tell(population, results, 1.0), results

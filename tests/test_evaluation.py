@@ -1,33 +1,50 @@
 """Evaluation: held-out tasks, pairing, and what is made of lifetimes that were not finite."""
 
 import json
+import math
+import re
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from epg.learners import Learned, hand_made
-from epg.lifetime.update import start
-from epg.evaluation import protocol as evaluation
-from epg.evaluation.protocol import Learning, ranked_worst, record, table
-from epg.evolution.worker import make_plan
-from epg.families import load_family
-from epg.zoo import SHIPPED, load_loss
-from epg.recipes import opponent, preset
 from epg.core.errors import BadInput
 from epg.core.rng import Split, Stream, lifetime_key, run_key, stream_key
+from epg.evaluation import protocol
+from epg.evaluation.protocol import MethodResult, ranked_worst, record, table
+from epg.evaluation.verdict import verdicts
+from epg.families.registry import REGISTRY, find_family
+from epg.learners.learned import LearnedLoss
+from epg.learners.registry import policy_gradient
+from epg.lifetime.batch import inner_config
+from epg.lifetime.update import begin
+from epg.policies.mlp import MlpPolicy
+from epg.recipes import PPOTuning, ppo_settings, preset, recipe_of
+from epg.settings import Settings
+from epg.zoo import load_loss, zoo_names
 
-FAMILY = load_family("point-goal")
+FAMILY = find_family("point-goal")
 SETTINGS = preset("point-goal", "smoke")
 
 
-def learning(final: list[float], method: str = "epg") -> Learning:
+def result_of(final: list[float], method: str = "epg", tuned: bool = True) -> MethodResult:
     count = len(final)
-    return Learning(method, method, 32, np.array(final), np.zeros((count, 64)), np.zeros((count, 2)))
+    return MethodResult(method, method, 32, np.array(final), np.zeros((count, 64)), np.zeros((count, 2)), tuned)
+
+
+def learned_loss(settings: Settings) -> LearnedLoss:
+    return LearnedLoss(settings.loss, MlpPolicy(settings.policy, FAMILY.spaces), FAMILY.spaces)
+
+
+def tuned(settings: Settings, steps: int | None = None) -> Settings:
+    """Return PPO's settings against a loss with these."""
+    tuning = recipe_of(settings.family).tuned_ppo(steps or settings.lifetime.steps)
+    return ppo_settings(settings, tuning, steps, has_stats=False)
 
 
 def test_no_held_out_task_is_ever_trained_on():
@@ -44,11 +61,13 @@ def test_no_held_out_task_is_ever_trained_on():
 
 def test_both_methods_start_from_the_same_policies():
     """The pair shares (seed, split, epoch, task), so the policy's key is the same whatever the learner."""
-    theirs = opponent(SETTINGS, "point-goal")
-    key = lifetime_key(0, Split.HELD_OUT, 0, 3)
-    learned = Learned(SETTINGS.loss, SETTINGS.policy, FAMILY.spaces)
-    one = start(make_plan(SETTINGS, learned, FAMILY), key).trained.policy
-    other = start(make_plan(theirs, hand_made("ppo", theirs, FAMILY.spaces), FAMILY), key).trained.policy
+    theirs = tuned(SETTINGS)
+    key, policy = lifetime_key(0, Split.HELD_OUT, 0, 3), MlpPolicy(SETTINGS.policy, FAMILY.spaces)
+    learners = learned_loss(SETTINGS), policy_gradient("ppo", theirs, FAMILY.spaces, policy)
+    one, other = (
+        begin(inner_config(settings, learner, policy, FAMILY, None), key, jnp.zeros(0)).params.policy
+        for settings, learner in zip((SETTINGS, theirs), learners, strict=True)
+    )
     for a, b in zip(one.mlp.weights, other.mlp.weights, strict=True):
         np.testing.assert_array_equal(a, b)
     assert theirs.lifetime.steps == SETTINGS.lifetime.steps
@@ -56,16 +75,23 @@ def test_both_methods_start_from_the_same_policies():
 
 
 def test_recorded_lifetimes_are_the_batch_of_the_held_out_split():
-    learned = Learned(SETTINGS.loss, SETTINGS.policy, FAMILY.spaces)
+    learned = learned_loss(SETTINGS)
     phi = np.asarray(learned.initial_phi(run_key(0, Stream.LOSS)))
-    result = record(SETTINGS, learned, "point-goal", 3, 0, phi, ("epg", "evolved loss"))
+    result = record(SETTINGS, learned, 3, 0, phi, None, ("epg", "evolved loss"))
     steps, updates = SETTINGS.lifetime.steps, SETTINGS.lifetime.updates
     assert result.episode_return.shape == (3, steps)
     assert result.kl.shape == (3, updates)
+    assert (result.steps, result.updates) == (steps, updates)
     ended = np.isfinite(result.episode_return)
     np.testing.assert_array_equal(ended, np.tile((np.arange(steps) + 1) % FAMILY.horizon == 0, (3, 1)))
-    other = record(SETTINGS, learned, "point-goal", 3, 0, phi, ("epg", "evolved loss"), Split.TRAIN)
+    other = record(SETTINGS, learned, 3, 0, phi, None, ("epg", "evolved loss"), Split.TRAIN)
     assert not np.array_equal(result.final, other.final)
+
+
+def test_fixed_statistics_that_were_not_measured_are_missed():
+    settings = replace(SETTINGS, policy=replace(SETTINGS.policy, obs_stats="fixed"))
+    with pytest.raises(BadInput, match=r"policy\.obs_stats is fixed, and the statistics were not measured"):
+        record(settings, learned_loss(settings), 3, 0, np.zeros(1, np.float32), None, ("epg", "evolved loss"))
 
 
 def test_a_lifetime_that_was_not_finite_counts_as_the_worst():
@@ -75,50 +101,121 @@ def test_a_lifetime_that_was_not_finite_counts_as_the_worst():
 
 
 def test_table_pairs_by_task():
-    ours, theirs = learning([1.0, 12.0, 3.0, 14.0]), learning([0.0, 11.0, 2.0, 13.0], "ppo")
-    result = table([ours, theirs], "point-goal", 0)
-    assert result["difference"] == {"value": 1.0, "low": 1.0, "high": 1.0}  # exactly 1 on every task
-    assert result["epg"]["value"] == pytest.approx(7.5)  # mean of the middle two
-    assert result["epg"]["low"] < 7.5 < result["epg"]["high"]
+    ours, theirs = result_of([1.0, 12.0, 3.0, 14.0]), result_of([0.0, 11.0, 2.0, 13.0], "ppo")
+    result = table([ours, theirs, result_of([2.0, 13.0, 4.0, math.nan], "ppo-long", tuned=False)], "point-goal", 0)
+    methods = result["methods"]
+    assert list(methods) == ["epg", "ppo", "ppo-long"]
+    assert "difference" not in methods["epg"]
+    assert methods["ppo"]["difference"] == {"value": 1.0, "low": 1.0, "high": 1.0}  # exactly 1 on every task
+    assert methods["ppo-long"]["difference"]["value"] == pytest.approx((-1 - 1 - 1 + 12) / 4)  # the worst is 2
+    assert [it["nonfinite"] for it in methods.values()] == [0, 0, 1]
+    assert [it["tuned"] for it in methods.values()] == [True, True, False]
+    assert [(it["steps"], it["updates"], it["steps_per_update"]) for it in methods.values()] == [(64, 2, 32)] * 3
+    assert methods["epg"]["interval"]["value"] == pytest.approx(7.5)  # mean of the middle two
+    assert methods["epg"]["interval"]["low"] < 7.5 < methods["epg"]["interval"]["high"]
     assert (result["tasks"], result["steps"], result["kind"]) == (4, 64, "compare")
     assert table([ours], "point-goal", 0)["kind"] == "learn"
 
 
+# Verdicts.
+
+
+def summary(low: float, high: float, tasks: int = 10, tuned: bool = True, **changes: Any) -> dict[str, Any]:
+    """Return a summary in which one method is compared with the evolved loss."""
+    difference = {"value": (low + high) / 2, "low": low, "high": high}
+    ppo = {"label": "PPO", "steps": 8192, "updates": 64, "tuned": tuned, "difference": difference, **changes}
+    return {"tasks": tasks, "methods": {"epg": {"label": "evolved loss"}, "ppo": ppo}}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "says"),
+    [
+        (0.1, 2.0, r"^The evolved loss is better than PPO \(.*\): .*paired difference is above zero\.$"),
+        (-2.0, -0.1, r"^The evolved loss is worse than PPO \(.*\): .*paired difference is below zero\.$"),
+        (-0.1, 2.0, r"^The evolved loss and PPO \(.*\) cannot be told apart: .*paired difference includes zero\.$"),
+        (0.0, 2.0, "cannot be told apart"),
+        (-2.0, 0.0, "cannot be told apart"),
+        (math.nan, math.nan, "cannot be told apart"),
+    ],
+)
+def test_a_verdict_says_what_the_interval_allows(low: float, high: float, says: str):
+    (sentence,) = verdicts(summary(low, high))
+    assert re.search(says, sentence), sentence
+
+
+def test_a_verdict_names_steps_updates_and_tuning():
+    (sentence,) = verdicts(summary(0.1, 2.0))
+    assert "PPO (8,192 steps, 64 updates, tuned for this family)" in sentence
+    (sentence,) = verdicts(summary(0.1, 2.0, tuned=False, steps=256, updates=2))
+    assert "PPO (256 steps, 2 updates, not tuned for this family)" in sentence
+
+
+@pytest.mark.parametrize("tasks", [1, 9])
+def test_few_tasks_give_no_verdict(tasks: int):
+    assert verdicts(summary(0.1, 2.0, tasks)) == []
+    assert len(verdicts(summary(0.1, 2.0, 10))) == 1
+
+
+def test_each_compared_method_has_its_verdict_and_a_single_one_none():
+    rising = [float(it) for it in range(10)]
+    ours = result_of([it + 5.0 for it in rising])
+    result = table([ours, result_of(rising, "ppo"), result_of([it + 9.0 for it in rising], "slow")], "point-goal", 0)
+    better, worse = verdicts(result)
+    assert "is better than ppo (64 steps, 2 updates, tuned for this family)" in better
+    assert "is worse than slow" in worse
+    assert verdicts(table([ours], "point-goal", 0)) == []
+
+
+# PPO.
+
+
 @pytest.mark.parametrize(("updates", "size"), [(32, 128), (3, 32), (5, 32)])
-def test_the_opponent_takes_exactly_as_many_steps(updates: int, size: int):
+def test_ppo_takes_exactly_as_many_steps(updates: int, size: int):
     settings = replace(SETTINGS, lifetime=replace(SETTINGS.lifetime, updates=updates, minibatch=32))
-    theirs = opponent(settings, "point-goal")
+    theirs = tuned(settings)
     assert theirs.lifetime.steps == settings.lifetime.steps
     assert theirs.lifetime.steps_per_update == size
-    assert opponent(settings, "point-goal", steps=4096).lifetime.steps == 4096  # unless told otherwise
+    assert tuned(settings, steps=4096).lifetime.steps == 4096  # unless told otherwise
     with pytest.raises(BadInput, match="PPO's steps must be above zero"):
-        opponent(settings, "point-goal", steps=-1)
+        ppo_settings(settings, PPOTuning(), -1, has_stats=False)
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in SHIPPED.iterdir()))
-def test_shipped_losses_fit_the_families_they_are_named_after(name: str):
-    artefact = load_loss(name)
-    learned = Learned(
-        evaluation.settings_of(artefact).loss, evaluation.settings_of(artefact).policy, load_family(name).spaces
-    )
-    assert artefact.manifest["family"] == name
-    assert artefact.manifest["family_version"] == load_family(name).version
-    assert learned.dimension == len(artefact.phi)
-    # `epg evolve NAME --seed SEED` makes such losses anew; bit for bit only with the code and processor of then.
-    settings = evaluation.settings_of(artefact)
-    unmeasured = replace(settings, policy=replace(settings.policy, usual_mean=(), usual_deviation=()))
-    assert unmeasured == replace(preset(name, "laptop"), seed=artefact.manifest["seed"])
-    assert not settings.policy.to_be_measured
+@pytest.mark.parametrize("family", REGISTRY)
+def test_the_tuning_of_the_nearest_length_counts(family: str):
+    recipe = recipe_of(family)
+    for steps, tuning in recipe.ppo.items():
+        assert recipe.tuned_ppo(steps) == recipe.tuned_ppo(int(1.1 * steps)) == tuning
+    assert recipe.ppo or recipe.tuned_ppo(8192) == PPOTuning()
+
+
+def test_fixed_statistics_are_for_ppo_only_where_the_loss_has_them():
+    tuning = PPOTuning(obs_stats="fixed", log_std=0.25)
+    assert ppo_settings(SETTINGS, tuning, None, has_stats=True).policy.obs_stats == "fixed"
+    assert ppo_settings(SETTINGS, tuning, None, has_stats=False).policy.obs_stats == "running"
+    assert ppo_settings(SETTINGS, tuning, None, has_stats=True).policy.log_std == 0.25
+
+
+def test_losses_of_the_zoo_are_those_of_their_familys_recipe():
+    """`epg evolve NAME --seed SEED` makes such a loss anew; bit for bit only with the same code and processor."""
+    for name in zoo_names():
+        artefact = load_loss(name)
+        family = find_family(artefact.manifest["family"])
+        settings, learned = protocol.fitting_learner(artefact, family.name)
+        assert artefact.manifest["family_version"] == family.version
+        assert learned.dimension == len(artefact.phi)
+        if name == family.name:
+            assert settings == replace(preset(family.name, "laptop"), seed=artefact.manifest["seed"])
 
 
 def test_settings_of_another_length_keep_the_rest():
-    longer = evaluation.with_length(SETTINGS, 9)
+    longer = protocol.with_updates(SETTINGS, 9)
     assert longer.lifetime == replace(SETTINGS.lifetime, updates=9)
-    assert jnp.asarray(longer.loss.window) == SETTINGS.loss.window
+    assert longer.loss == SETTINGS.loss
+    assert protocol.with_updates(SETTINGS, None) == SETTINGS
 
 
 @pytest.mark.parametrize(("how", "settings"), [(["--quick"], 2), (["--around", "--steps", "128"], 6)])
-def test_the_search_behind_the_opponent_runs(how: list[str], settings: int, tmp_path: Path):
+def test_the_search_behind_tuned_ppo_runs(how: list[str], settings: int, tmp_path: Path):
     tool = Path(__file__).parents[1] / "tools" / "tune_ppo.py"
     command = [sys.executable, str(tool), "point-goal", *how, "--tasks", "4", "--record", str(tmp_path / "x")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

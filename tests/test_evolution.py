@@ -1,4 +1,4 @@
-"""Evolution: the same phi whatever runs it and however often it is killed; metrics, checkpoints, resuming."""
+"""Evolution: the same phi whatever runs it and however often it is killed; metrics, checkpoints, warm starts."""
 
 import os
 import signal
@@ -7,19 +7,33 @@ from dataclasses import replace
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from samples import run_epoch
 
-from epg.learners import Learned
-from epg.methods import evolution, shards
-from epg.evolution.loop import Evolution, evolve_run
-from epg.evolution.runs import create_run, extend, open_run
-from epg.families import load_family
-from epg.storage.run import Run, load_loss
-from epg.evolution.strategy import shape_fitness
-from epg.recipes import preset
 from epg.core.errors import BadInput
-from epg.settings import Settings, to_dict
+from epg.core.rng import Split
+from epg.core.types import MetaParams
+from epg.evolution import loop, worker
+from epg.evolution.fitness import shape_fitness
+from epg.evolution.loop import EpochMetrics, Evolution, EvolutionResult, evolve_run, stats_of
+from epg.evolution.observation_stats import measure_observations, measure_statistics
+from epg.evolution.runs import create_run, extend, open_run
+from epg.evolution.task_sampling import assign_tasks, task_sampler
+from epg.evolution.worker import ShardRequest, ShardResult, build, evolution_family, work_config
+from epg.families.native.point import POINT_GOAL
+from epg.families.registry import find_family
+from epg.learners.learned import LearnedLoss
+from epg.lifetime.batch import batch_of_lifetimes, inner_config
+from epg.lifetime.window import normalize_window
+from epg.loss.modulation import transition_statistics
+from epg.policies.mlp import MlpPolicy
+from epg.recipes import preset
+from epg.settings import EvolutionSettings, Settings
+from epg.storage.checkpoint_writer import CheckpointWriter
+from epg.storage.loss_artefact import load_loss
+from epg.storage.run import Run
 
 FAMILY = "point-goal"
 
@@ -30,7 +44,7 @@ def smoke(**changes: object) -> Settings:
 
 
 @pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> evolution.Evolved:
+def reference(tmp_path_factory: pytest.TempPathFactory) -> EvolutionResult:
     """An evolution that was never killed, in one process."""
     settings = smoke(epochs=6)
     run = create_run(settings, tmp_path_factory.mktemp("reference") / "run")
@@ -38,23 +52,23 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> evolution.Evolved:
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3])
-def test_the_number_of_processes_changes_nothing(processes: int, reference: evolution.Evolved, tmp_path: Path) -> None:
+def test_the_number_of_processes_changes_nothing(processes: int, reference: EvolutionResult, tmp_path: Path) -> None:
     settings = smoke(epochs=6)
     evolved = evolve_run(create_run(settings, tmp_path / "run"), settings, "local", processes)
     assert evolved.loss_sha256 == reference.loss_sha256
     np.testing.assert_array_equal(evolved.phi, reference.phi)
 
 
-def test_another_seed_gives_another_loss(reference: evolution.Evolved, tmp_path: Path) -> None:
+def test_another_seed_gives_another_loss(reference: EvolutionResult, tmp_path: Path) -> None:
     settings = replace(smoke(epochs=1), seed=1)
     evolved = evolve_run(create_run(settings, tmp_path / "run"), settings, "inline")
     assert evolved.loss_sha256 != reference.loss_sha256
 
 
-def test_a_killed_worker_is_replaced(reference: evolution.Evolved, tmp_path: Path) -> None:
+def test_a_killed_worker_is_replaced(reference: EvolutionResult, tmp_path: Path) -> None:
     settings, killed = smoke(epochs=6), []
 
-    def kill(epoch: evolution.Epoch) -> None:
+    def kill(epoch: EpochMetrics) -> None:
         pids = [int(p) for p in os.listdir("/proc") if p.isdigit() and _is_worker_of_this(int(p))]
         if epoch.epoch in (1, 3) and pids:
             os.kill(pids[0], signal.SIGKILL)
@@ -74,7 +88,7 @@ def _is_worker_of_this(pid: int) -> bool:
     return parent == os.getpid() and b"epg.executors.worker" in words
 
 
-def test_a_longer_run_goes_on_from_a_shorter_one(reference: evolution.Evolved, tmp_path: Path) -> None:
+def test_a_longer_run_goes_on_from_a_shorter_one(reference: EvolutionResult, tmp_path: Path) -> None:
     short = smoke(epochs=2)
     evolve_run(create_run(short, tmp_path / "run"), short, "inline")
     run, settings = extend(*open_run(tmp_path / "run"), smoke(epochs=6))
@@ -84,7 +98,7 @@ def test_a_longer_run_goes_on_from_a_shorter_one(reference: evolution.Evolved, t
         extend(run, settings, smoke(epochs=6, sigma=0.5))
 
 
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(reference: evolution.Evolved, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(reference: EvolutionResult, tmp_path: Path) -> None:
     short = smoke(epochs=3)
     run = create_run(short, tmp_path / "run")
     evolve_run(run, short, "inline")
@@ -102,44 +116,76 @@ def test_an_epoch_is_the_sum_of_its_parts() -> None:
     """One epoch by hand: ask, every lifetime alone, rank, tell."""
     settings = smoke()
     ours, theirs = Evolution(settings), Evolution(settings)
-    evaluate = shards.build(to_dict(settings))
-    population = ours.ask()
-    results = [evaluate(request) for request in ours.requests(population)]
-    epoch = ours.tell(population, results, 1.0)
-    fitness = np.empty((settings.evolution.noise_vectors, settings.evolution.tasks), np.float32)
+    evaluate, population = build(work_config(settings, None)), theirs.ask()
+    epoch, _ = run_epoch(ours, evaluate)
+    fitness = np.empty((settings.evolution.noise_vectors, settings.evolution.tasks_per_loss), np.float32)
     for loss in range(fitness.shape[0]):
         for task in range(fitness.shape[1]):
             shard = settings.evolution.shard
-            request = {
-                "phi": np.tile(population[loss], (shard, 1)),
-                "task": np.full(shard, task, np.int32),
-                "epoch": np.array(0, np.int32),
-                "alpha": np.array(0.0, np.float32),
-            }
-            fitness[loss, task] = evaluate(request)["fitness"][0]
-    theirs.strategy.tell(theirs.ask(), shape_fitness(fitness, "all"))
+            request = ShardRequest(
+                phi=np.tile(population[loss], (shard, 1)),
+                task=np.full(shard, task, np.int32),
+                epoch=np.array(0, np.int32),
+                alpha=np.array(0.0, np.float32),
+            )
+            fitness[loss, task] = ShardResult.from_arrays(evaluate(request.to_arrays())).fitness[0]
+    theirs.strategy.tell(population, shape_fitness(fitness, "all"))
     np.testing.assert_array_equal(ours.strategy.phi, theirs.strategy.phi)
     assert epoch.fitness_mean == pytest.approx(fitness.mean(), rel=1e-5)
     assert epoch.fitness_best == pytest.approx(fitness.mean(axis=1).max(), rel=1e-5)
-    steps = settings.lifetime.steps + settings.lifetime.scoring_episodes * load_family(FAMILY).horizon
+    steps = settings.lifetime.steps + settings.lifetime.scoring_episodes * find_family(FAMILY).horizon
+    assert epoch.env_steps == settings.evolution.lifetimes * steps
+
+
+def test_a_shard_is_its_lifetimes() -> None:
+    """What a worker returns is what the lifetimes of the same losses and tasks return."""
+    settings = smoke()
+    state = Evolution(settings)
+    request = state.requests(state.ask())[1]
+    ours = ShardResult.from_arrays(build(work_config(settings, None))(request.to_arrays()))
+    policy = MlpPolicy(settings.policy, POINT_GOAL.spaces)
+    learner = LearnedLoss(settings.loss, policy, POINT_GOAL.spaces)
+    sampler = task_sampler(POINT_GOAL, settings.seed, Split.TRAIN, settings.evolution.balanced)
+    run = batch_of_lifetimes(inner_config(settings, learner, policy, POINT_GOAL, None), POINT_GOAL, sampler)
+    meta = MetaParams(jnp.asarray(request.phi), jnp.zeros(()), jnp.zeros((len(request.task), 0)))
+    theirs = run(meta, jnp.asarray(request.task), jnp.asarray(request.epoch))
+    np.testing.assert_array_equal(ours.fitness, theirs.final_return)
+    for name in ("nonfinite", "diverged", "env_steps"):
+        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
+
+
+@pytest.mark.parametrize("kind", [ShardRequest, ShardResult])
+def test_records_cross_a_process_boundary_as_arrays_by_name(kind: type) -> None:
+    names = list(kind.__dataclass_fields__)
+    record = kind(**{name: np.full(3, number, np.float32) for number, name in enumerate(names)})
+    assert list(record.to_arrays()) == names
+    again = kind.from_arrays(record.to_arrays())
+    for name in names:
+        assert getattr(again, name) is getattr(record, name)
+    with pytest.raises(KeyError, match=names[-1]):
+        kind.from_arrays({name: value for name, value in record.to_arrays().items() if name != names[-1]})
+
+
+def test_episodes_are_cut_at_the_evolutions_horizon() -> None:
+    assert evolution_family(smoke()) is POINT_GOAL
+    assert evolution_family(smoke(horizon=7)).horizon == 7
+    assert evolution_family(smoke(horizon=700)).horizon == POINT_GOAL.horizon
+    settings = smoke(horizon=7)
+    steps = settings.lifetime.steps + settings.lifetime.scoring_episodes * 7
+    epoch, _ = run_epoch(Evolution(settings), build(work_config(settings, None)))
     assert epoch.env_steps == settings.evolution.lifetimes * steps
 
 
 def test_nothing_is_compiled_after_the_first_epoch() -> None:
     settings = smoke(epochs=3)
     settings = replace(settings, guidance=replace(settings.guidance, learner="ppo", epochs=2))
-    state, evaluate = Evolution(settings), shards.build(to_dict(settings))
-
-    def epoch() -> None:
-        population = state.ask()
-        state.tell(population, [evaluate(request) for request in state.requests(population)], 1.0)
-
-    epoch()
+    state, evaluate = Evolution(settings), build(work_config(settings, None))
+    run_epoch(state, evaluate)
     compiled: list[str] = []
     jax.monitoring.register_event_duration_secs_listener(lambda name, _, **kw: compiled.append(name))
     try:
-        epoch()  # alpha falls from 1 through 1/2
-        epoch()  # to 0
+        run_epoch(state, evaluate)  # alpha falls from 1 through 1/2
+        run_epoch(state, evaluate)  # to 0
     finally:
         jax.monitoring.clear_event_listeners()
     assert not [name for name in compiled if "compile" in name]
@@ -155,32 +201,43 @@ def test_the_compile_listener_would_have_noticed() -> None:
     assert [name for name in compiled if "compile" in name]
 
 
-def test_independent_tasks_number_every_lifetime() -> None:
-    settings = smoke(common_tasks=False)
+def tasks_of(settings: Settings) -> np.ndarray:
+    """Return the tasks of an epoch's lifetimes, as they are requested."""
     state = Evolution(settings)
-    tasks = np.concatenate([request["task"] for request in state.requests(state.ask())])
-    np.testing.assert_array_equal(tasks, np.arange(settings.evolution.lifetimes))
-    common = np.concatenate([r["task"] for r in Evolution(smoke()).requests(state.ask())])
-    np.testing.assert_array_equal(common, np.tile(np.arange(2), 4))
+    return np.concatenate([request.task for request in state.requests(state.ask())])
 
 
-@pytest.mark.parametrize("objective", ["last", "lifetime"])
-def test_objectives_look_at_the_recorded_episodes(objective: str) -> None:
-    settings = smoke()
-    family = load_family(FAMILY)
-    learned = Learned(settings.loss, settings.policy, family.spaces)
-    plan = shards.make_plan(settings, learned, family)
-    run = shards.batch_of_lifetimes(plan, family, 0, shards.Split.TRAIN)
-    phi = np.tile(np.asarray(learned.initial_phi(jax.random.key(0))), (2, 1))
-    outcome = run(phi, np.arange(2, dtype=np.int32), np.int32(0), np.float32(0))
-    wanted = replace(settings.evolution, objective=objective, objective_updates=2)  # type: ignore[arg-type]
-    returns = np.asarray(outcome.episode_return)
-    span = returns[:, -2:] if objective == "last" else returns
-    expected = [np.nanmean(span[index]) for index in range(2)]
-    np.testing.assert_allclose(shards.fitness_of(outcome, wanted), expected, rtol=1e-5)
+def test_task_sharing_decides_which_losses_share_tasks() -> None:
+    # Four losses, two tasks for each.
+    np.testing.assert_array_equal(tasks_of(smoke(task_sharing="none")), np.arange(8))
+    np.testing.assert_array_equal(tasks_of(smoke(task_sharing="all")), np.tile(np.arange(2), 4))
+    paired = tasks_of(smoke(task_sharing="pair")).reshape(4, 2)
+    np.testing.assert_array_equal(paired, [[0, 1], [2, 3], [0, 1], [2, 3]])  # losses v and v + V / 2
+    with pytest.raises(BadInput, match="task_sharing pair needs"):
+        smoke(task_sharing="pair", antithetic=False)
 
 
-def test_the_loss_of_a_run_says_where_it_came_from(reference: evolution.Evolved) -> None:
+@pytest.mark.parametrize("sharing", ["all", "pair", "none"])
+def test_lifetimes_are_assigned_loss_by_loss(sharing: str) -> None:
+    evolution = EvolutionSettings(noise_vectors=6, lifetimes=18, shard=9, task_sharing=sharing)  # type: ignore[arg-type]
+    loss, task = assign_tasks(evolution)
+    np.testing.assert_array_equal(loss, np.repeat(np.arange(6), 3))
+    sharers = {index: set(loss[task == index]) for index in task}
+    expected = {"all": set(range(6)), "pair": {0, 3}, "none": {0}}[sharing]
+    assert sharers[0] == expected
+    assert len(sharers) == 18 // len(expected)
+    assert all(len(set(task[loss == index])) == 3 for index in range(6))
+
+
+def test_only_shared_tasks_are_balanced() -> None:
+    settings = EvolutionSettings(noise_vectors=4, lifetimes=12, shard=4)
+    assert (settings.tasks_per_loss, settings.balanced) == (3, 3)
+    assert replace(settings, task_sharing="pair").balanced == 3
+    assert replace(settings, task_sharing="none").balanced == 0
+    assert replace(settings, balanced_tasks=False).balanced == 0
+
+
+def test_the_loss_of_a_run_says_where_it_came_from(reference: EvolutionResult) -> None:
     artefact = load_loss(reference.run)
     assert artefact.manifest["family"] == FAMILY
     assert artefact.manifest["epochs"] == 6
@@ -197,27 +254,30 @@ def test_a_second_process_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_costs_the_loop_under_one_percent_of_an_epoch(tmp_path: Path) -> None:
-    """What the loop waits for is the hand-over to the writing thread; the disk works beside the next epoch."""
+    """The loop only waits for the hand-over to the writing thread; the disk is written during the next epoch."""
     settings = preset(FAMILY, "laptop")
     state, run = Evolution(settings), create_run(settings, tmp_path / "run")
     epoch = settings.evolution.lifetimes * settings.lifetime.steps / 400_000  # seconds, at two fast cores
     waits = []
-    with evolution.Saver(run) as saver:
+    with CheckpointWriter(run) as writer:
         for number in range(10):
             began = time.perf_counter()
-            saver.save(number, state.strategy.state(), 0)
+            writer.save(number, state.tensors(), {"env_steps": 0})
             waits.append(time.perf_counter() - began)
             time.sleep(0.1)
     assert np.median(waits) < 0.01 * epoch
 
 
-def test_an_evolution_may_start_from_a_loss(reference: evolution.Evolved, tmp_path: Path) -> None:
-    settings, start = smoke(epochs=2, sigma=0.03), load_loss(reference.run)
+def test_an_evolution_may_start_from_a_loss(reference: EvolutionResult, tmp_path: Path) -> None:
+    settings, start = smoke(epochs=2, sigma=0.03), reference.run
     run = create_run(settings, tmp_path / "whole", start)
     np.testing.assert_array_equal(_restored(run, settings).strategy.phi, reference.phi)
     evolved = evolve_run(run, settings, "inline")
-    assert evolved.env_steps > reference.env_steps > 0  # what the first loss cost counts too
+    assert evolved.env_steps > reference.env_steps > 0  # what the warm start cost counts too
     assert evolved.loss_sha256 != reference.loss_sha256
+    source = {"kind": "loss", "family": FAMILY, "sha256": reference.loss_sha256, "env_steps": reference.env_steps}
+    assert load_loss(evolved.run).manifest["warm_start"] == source  # named in the manifest
+    assert load_loss(reference.run).manifest["warm_start"] is None
     # In two parts it is the same, and without its first checkpoint it does not begin with another loss.
     half = smoke(epochs=1, sigma=0.03)
     evolve_run(create_run(half, tmp_path / "parts", start), half, "inline")
@@ -231,8 +291,9 @@ def test_an_evolution_may_start_from_a_loss(reference: evolution.Evolved, tmp_pa
 
 
 def _restored(run: Run, settings: Settings) -> Evolution:
-    found = Evolution(settings)
-    found.restore(run)
+    found, checkpoint = Evolution(settings), run.load_checkpoint()
+    assert checkpoint is not None
+    found.restore(checkpoint, run.path)
     return found
 
 
@@ -242,20 +303,161 @@ def _restored(run: Run, settings: Settings) -> Evolution:
         ({"family": "point-reach", "loss": preset("point-reach", "smoke").loss}, "has other inputs or sizes: set"),
         ({"loss": replace(preset(FAMILY, "smoke").loss, hidden=20)}, "set --loss.hidden 16"),
         ({"family": "random-pendulum"}, "does not fit random-pendulum"),
+        ({"policy": replace(preset(FAMILY, "smoke").policy, obs_stats="fixed")}, "needs --policy.obs_stats running"),
     ],
 )
 def test_a_start_that_does_not_fit_is_refused(
-    change: dict, sentence: str, reference: evolution.Evolved, tmp_path: Path
+    change: dict, sentence: str, reference: EvolutionResult, tmp_path: Path
 ) -> None:
     with pytest.raises(BadInput, match=sentence):
-        create_run(replace(smoke(), **change), tmp_path / "run", load_loss(reference.run))
+        create_run(replace(smoke(), **change), tmp_path / "run", reference.run)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_pair_meets_tasks_of_its_own() -> None:
-    settings = smoke(noise_vectors=4, lifetimes=8, shard=4, paired_tasks=True)
-    requests = list(Evolution(settings).requests(np.zeros((4, 3), np.float32)))
-    tasks = np.concatenate([it["task"] for it in requests]).reshape(4, 2)
-    np.testing.assert_array_equal(tasks, [[0, 1], [2, 3], [0, 1], [2, 3]])
-    with pytest.raises(BadInput, match="paired_tasks needs"):
-        smoke(paired_tasks=True, antithetic=False)
+# --- what is measured before the first epoch ----------------------------------------------------------------------
+
+
+def measuring(epochs: int = 2, family: str = "point-reach") -> Settings:
+    """Return settings that need both measurements: fixed observation statistics, and the scale of the mixes."""
+    settings = preset(family, "smoke")
+    return replace(
+        settings,
+        policy=replace(settings.policy, obs_stats="fixed"),
+        loss=replace(settings.loss, modulation="transitions", mixes=3),
+        evolution=replace(settings.evolution, epochs=epochs),
+    )
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> EvolutionResult:
+    """An evolution that began with measurements and was never killed, in one process."""
+    settings = measuring()
+    return evolve_run(create_run(settings, tmp_path_factory.mktemp("measured") / "run"), settings, "inline")
+
+
+def steps_of_a_shard(settings: Settings) -> int:
+    """Return the environment steps of one shard of lifetimes."""
+    lifetime, horizon = settings.lifetime, find_family(settings.family).horizon
+    return settings.evolution.shard * (lifetime.steps + lifetime.scoring_episodes * horizon)
+
+
+def test_observations_are_measured_on_training_tasks() -> None:
+    settings = measuring()
+    stats, steps = measure_observations(settings)
+    assert stats.mean.shape == stats.std.shape == (4,)
+    assert stats.mean.dtype == stats.std.dtype == np.float32
+    assert stats.std.min() >= np.float32(0.1)
+    assert steps == steps_of_a_shard(settings)
+    again, _ = measure_observations(settings)
+    np.testing.assert_array_equal(again.mean, stats.mean)
+    other, _ = measure_observations(replace(settings, seed=1))
+    assert not np.array_equal(other.mean, stats.mean)
+
+
+def test_a_loss_has_its_observation_statistics_and_lifetimes_use_them(measured: EvolutionResult) -> None:
+    settings, artefact = measuring(), load_loss(measured.run)
+    stats, _ = measure_observations(settings)
+    np.testing.assert_array_equal(artefact.tensors["obs_mean"], stats.mean)
+    np.testing.assert_array_equal(artefact.tensors["obs_std"], stats.std)
+    family = find_family(settings.family)
+    policy = MlpPolicy(settings.policy, family.spaces)
+    learner = LearnedLoss(settings.loss, policy, family.spaces)
+    assert learner.dimension == len(artefact.phi)
+    config = inner_config(settings, learner, policy, family, stats_of(artefact.tensors, 4))
+    meta = MetaParams(jnp.asarray(artefact.phi)[None], jnp.zeros(()), jnp.zeros((1, 0)))
+    run = batch_of_lifetimes(config, family, task_sampler(family, 0, Split.HELD_OUT))
+    result = run(meta, jnp.zeros(1, jnp.int32), jnp.int32(0))
+    np.testing.assert_array_equal(result.normalizer.observation.mean[0], stats.mean)
+    # The budget counts both measurements and both epochs.
+    assert measured.env_steps == 4 * steps_of_a_shard(settings) + 2 * steps_of_a_shard(settings)
+
+
+def test_measurements_do_not_depend_on_who_works(measured: EvolutionResult, tmp_path: Path) -> None:
+    settings = measuring()
+    evolved = evolve_run(create_run(settings, tmp_path / "run"), settings, "local", 2)
+    assert (evolved.loss_sha256, evolved.env_steps) == (measured.loss_sha256, measured.env_steps)
+
+
+@pytest.mark.parametrize("moment", ["measuring", "checkpoint", "workers", "epoch"])
+def test_stopped_anywhere_and_resumed(
+    moment: str, measured: EvolutionResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = measuring()
+    run = create_run(settings, tmp_path / "run")
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        if moment == "measuring":
+            patch.setattr(loop, "measure_statistics", stop)
+        elif moment == "checkpoint":
+            patch.setattr(Run, "save_checkpoint", stop)
+        elif moment == "workers":
+            patch.setattr(loop, "make_executor", stop)
+        with pytest.raises(KeyboardInterrupt):
+            evolve_run(run, settings, "inline", on_epoch=stop if moment == "epoch" else None)
+    opened, begun = open_run(tmp_path / "run")
+    assert extend(opened, begun, settings)[1] == settings  # nothing measured is written into the settings
+    evolved = evolve_run(opened, begun, "inline")
+    assert (evolved.loss_sha256, evolved.env_steps) == (measured.loss_sha256, measured.env_steps)
+
+
+def test_a_loss_to_start_from_brings_its_statistics_and_its_mixes(measured: EvolutionResult, tmp_path: Path) -> None:
+    settings = replace(measuring(), seed=7)  # which would measure and draw others
+    run = create_run(settings, tmp_path / "run", measured.run)
+    np.testing.assert_array_equal(_restored(run, settings).strategy.phi, measured.phi)
+    evolved = evolve_run(run, settings, "inline")
+    first, second = (load_loss(it.run) for it in (measured, evolved))
+    for name in ("obs_mean", "obs_std"):
+        np.testing.assert_array_equal(first.tensors[name], second.tensors[name])
+    learner = Evolution(settings).learned
+    before, after = (learner.unravel(jnp.asarray(it.phi)) for it in (first, second))
+    np.testing.assert_array_equal(after.mixes, before.mixes)  # they stay fixed
+    np.testing.assert_array_equal(after.mix_bias, before.mix_bias)
+    assert not np.array_equal(after.head, before.head)
+    assert evolved.env_steps == measured.env_steps + 4 * steps_of_a_shard(settings)  # measured once
+
+
+def test_window_statistics_are_measured_as_lifetimes_see_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Two observations are declared constant: running statistics must hold them while measuring, too.
+    held = replace(find_family("point-reach"), constant_inputs=((0, 0.5, 0.25), (2, -1.0, 2.0)))
+    monkeypatch.setattr(worker, "find_family", lambda name: held)
+    settings = measuring()
+    settings = replace(settings, policy=replace(settings.policy, obs_stats="running"))
+    policy = MlpPolicy(settings.policy, held.spaces)
+    learner = LearnedLoss(settings.loss, policy, held.spaces)
+    run = batch_of_lifetimes(
+        inner_config(settings, learner, policy, held, None), held, task_sampler(held, settings.seed, Split.TRAIN)
+    )
+    phi, number = Evolution(settings).strategy.phi, settings.evolution.shard
+    meta = MetaParams(jnp.tile(phi, (number, 1)), jnp.zeros(()), jnp.zeros((number, 0)))
+    result = run(meta, jnp.arange(number, dtype=jnp.int32), jnp.int32(0))
+    seen = jax.vmap(transition_statistics)(jax.vmap(normalize_window)(result.window, result.normalizer))
+    scale, steps = measure_statistics(settings, None)
+    np.testing.assert_allclose(scale.mean, np.mean(seen, axis=0), rtol=1e-3, atol=1e-4)
+    assert steps == steps_of_a_shard(settings)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "sentence"),
+    [
+        ({"obs_mean": np.zeros(4, np.float32)}, "obs_std"),
+        ({"obs_mean": np.zeros(3, np.float32), "obs_std": np.ones(3, np.float32)}, "4 finite numbers"),
+        ({"obs_mean": np.zeros(4), "obs_std": np.ones(4)}, "4 finite numbers"),
+        ({"obs_mean": np.full(4, np.inf, np.float32), "obs_std": np.ones(4, np.float32)}, "4 finite numbers"),
+        ({"obs_mean": np.zeros(4, np.float32), "obs_std": np.zeros(4, np.float32)}, "not above zero"),
+    ],
+)
+def test_damaged_observation_statistics_are_refused(
+    tensors: dict[str, np.ndarray], sentence: str, measured: EvolutionResult
+) -> None:
+    with pytest.raises((KeyError, ValueError), match=sentence):
+        stats_of(tensors, 4)
+    run, settings = open_run(measured.run)
+    checkpoint = run.load_checkpoint()
+    assert checkpoint is not None
+    rest = {name: value for name, value in checkpoint.tensors.items() if not name.startswith("obs_")}
+    with pytest.raises(BadInput, match=r"does not fit its config\.json"):
+        Evolution(settings).restore(replace(checkpoint, tensors=rest | tensors), run.path)
+    assert stats_of(rest, 4) is None

@@ -1,6 +1,7 @@
 """fetch-reach: FetchReach-v4 itself as the oracle, its documented geometry, and the arm's kinematics."""
 
 import warnings
+from dataclasses import replace
 
 import gymnasium
 import jax
@@ -9,13 +10,22 @@ import mujoco
 import numpy as np
 import pytest
 
-from epg.families import fetch, load_family
-from epg.families.mujoco.fetch import CENTRE, FETCH_REACH, START, Target
-from epg.simulators.mujoco import build_models
 from epg.core.errors import BadInput
+from epg.core.types import MetaParams
+from epg.families.mujoco import fetch
+from epg.families.mujoco.base import SimState
+from epg.families.mujoco.fetch import CENTRE, FETCH_REACH, START, Target
+from epg.families.registry import find_family
+from epg.learners.registry import policy_gradient
+from epg.lifetime.batch import inner_config
+from epg.lifetime.host_driver import HostDriver
+from epg.lifetime.normalizer import STD_FLOOR, normalize
+from epg.policies.mlp import MlpPolicy
+from epg.settings import LifetimeSettings, PolicySettings, Settings
+from epg.simulators.mujoco import build_models
 
 STOCK = FETCH_REACH.stock_task
-view, steer = jax.jit(FETCH_REACH.view), jax.jit(FETCH_REACH.steer)
+observation, to_ctrl = jax.jit(FETCH_REACH.observation), jax.jit(FETCH_REACH.to_ctrl)
 
 
 class _Numbers:
@@ -70,7 +80,7 @@ def test_kinematics_are_mujocos(model, rng):
         np.testing.assert_allclose(turn, data.body("robot0:gripper_link").xquat, atol=1e-6)
         jacobian = np.zeros((3, 15))
         mujoco.mj_jacSite(model, data, jacobian, None, model.site("robot0:grip").id)
-        seen = np.asarray(view(jnp.concatenate([qpos, qvel, jnp.zeros(15), jnp.ones(1)]), STOCK))
+        seen = np.asarray(observation(jnp.concatenate([qpos, qvel, jnp.zeros(15), jnp.ones(1)]), STOCK))
         np.testing.assert_allclose(seen[:3], data.site("robot0:grip").xpos, atol=2e-6)
         np.testing.assert_allclose(seen[5:8], 0.04 * jacobian @ data.qvel, atol=1e-5)
         np.testing.assert_allclose(seen[[3, 4, 8, 9]], [*data.qpos[13:], *(0.04 * data.qvel[13:])], atol=1e-6)
@@ -101,34 +111,34 @@ def test_start_and_goals_are_the_oracles(oracle):
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_reference_follows_the_oracle(oracle, seed):
-    # 50 random actions, both steered by their own eyes: gripper and reward to a tenth of a millimetre. Fingers, which
+    # 50 random actions, both pulled from where they are: gripper and reward to a tenth of a millimetre. Fingers, which
     # the oracle puts back to zero after every action, have their last word in the observation's last two numbers.
     seen, _ = oracle.reset(seed=seed)
     task = Target(jnp.asarray(seen["desired_goal"] - np.array(CENTRE), jnp.float32))
     family, rng = FETCH_REACH.reference, np.random.default_rng(seed)
     simulator = family.simulate([task])
-    fresh = np.asarray(family.fresh(jax.random.key(0), task))[None]
-    raw = simulator.begin(fresh)
-    judge = jax.jit(lambda raw: family.judge(family.body(raw), jnp.zeros(4), task)[0])
+    states = np.asarray(family.initial_state(jax.random.key(0), task))[None]
+    readout = simulator.begin(states)
+    rewarded = jax.jit(lambda readout: family.reward_and_done(family.sim_state(readout), jnp.zeros(4), task)[0])
     for _ in range(50):
         action = rng.uniform(-1.5, 1.5, 4).astype(np.float32)
         seen, reward, *_ = oracle.step(action)
-        raw = simulator.advance(np.asarray(steer(raw[0], action, task))[None], fresh)
-        ours = np.asarray(view(raw[0], task))
+        readout = simulator.advance(np.asarray(to_ctrl(readout[0], action, task))[None], states)
+        ours = np.asarray(observation(readout[0], task))
         np.testing.assert_allclose(ours[:5], seen["observation"][:5], atol=1e-4)
         np.testing.assert_allclose(ours[5:8], seen["observation"][5:8], atol=1e-4)
         np.testing.assert_allclose(ours[10:], seen["desired_goal"], atol=1e-6)
-        np.testing.assert_allclose(judge(raw[0]), reward, atol=1e-4)
+        np.testing.assert_allclose(rewarded(readout[0]), reward, atol=1e-4)
         np.testing.assert_allclose(simulator.state[0, 1:14], oracle.data.qpos[:13], atol=1e-3)
     assert np.abs(ours[:3] - CENTRE).max() > 0.05
 
 
 def test_mocap_pose_is_the_oracles(oracle):
-    # What the arm is pulled to after an action, position and quaternion (MuJoCo normalises it).
+    # What the arm is pulled to after an action, position and quaternion (MuJoCo normalizes it).
     oracle.reset(seed=0)
-    raw = np.concatenate([oracle.data.qpos, oracle.data.qvel, np.zeros(15), np.ones(1)]).astype(np.float32)
+    readout = np.concatenate([oracle.data.qpos, oracle.data.qvel, np.zeros(15), np.ones(1)]).astype(np.float32)
     oracle.step(np.array([0.5, -0.2, 2.0, 1.0], np.float32))
-    pulled = np.asarray(steer(raw, jnp.array([0.5, -0.2, 2.0, 1.0]), STOCK))
+    pulled = np.asarray(to_ctrl(readout, jnp.array([0.5, -0.2, 2.0, 1.0]), STOCK))
     np.testing.assert_allclose(pulled[:3], oracle.data.mocap_pos[0], atol=1e-6)
     np.testing.assert_allclose(pulled[3:], oracle.data.mocap_quat[0], atol=1e-6)
 
@@ -136,21 +146,55 @@ def test_mocap_pose_is_the_oracles(oracle):
 @pytest.mark.parametrize("name", ["fetch-reach", "fetch-reach@reference"])
 def test_a_hand_that_walks_to_its_target_gets_there(name):
     # The policy is the straight way: action = (target - grip) / 0.05. In 50 steps it is within a centimetre.
-    family = load_family(name)
+    family = find_family(name)
     tasks = [Target(np.array(offset, np.float32)) for offset in ([0.15, 0.15, 0.15], [-0.15, 0.15, -0.1])]
     simulator, batch = family.simulate(tasks), jax.tree.map(lambda *leaves: jnp.stack(leaves), *tasks)
-    fresh = np.tile(np.asarray(family.fresh(jax.random.key(0), tasks[0])), (2, 1))
-    raw = simulator.begin(fresh)
-    look, pull = jax.jit(jax.vmap(family.view)), jax.jit(jax.vmap(family.steer))
+    states = np.tile(np.asarray(family.initial_state(jax.random.key(0), tasks[0])), (2, 1))
+    readout = simulator.begin(states)
+    look, pull = jax.jit(jax.vmap(family.observation)), jax.jit(jax.vmap(family.to_ctrl))
     for _ in range(50):
-        seen = np.asarray(look(raw, batch))
+        seen = np.asarray(look(readout, batch))
         action = np.pad((seen[:, 10:] - seen[:, :3]) / 0.05, ((0, 0), (0, 1))).astype(np.float32)
-        raw = simulator.advance(np.asarray(pull(raw, action, batch)), fresh)
+        readout = simulator.advance(np.asarray(pull(readout, action, batch)), states)
     assert np.linalg.norm(seen[:, 10:] - seen[:, :3], axis=1).max() < 0.01
-    assert np.abs(raw[:, 13:15]).max() < 1e-4  # the fingers stay locked
+    assert np.abs(readout[:, 13:15]).max() < 1e-4  # the fingers stay locked
 
 
 def test_without_the_models_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(BadInput, match=r"comes with gymnasium-robotics: install epg\[robotics\]"):
         FETCH_REACH.simulate([STOCK])
+
+
+def test_running_statistics_do_not_erase_the_target():
+    # The target is constant within a lifetime: normalized by its own running statistics it would be zero in every task.
+    settings = Settings(
+        "fetch-reach",
+        policy=PolicySettings(hidden=(4,)),
+        lifetime=LifetimeSettings(16, updates=2, minibatch=16, scoring_episodes=1),
+    )
+    policy, family = MlpPolicy(settings.policy, FETCH_REACH.spaces), replace(FETCH_REACH, horizon=8)
+    learner = policy_gradient("ppo", settings, family.spaces, policy)
+    offsets = np.array([[0.15, -0.1, 0.05], [-0.05, 0.12, -0.15]], np.float32)
+    tasks, keys = Target(jnp.asarray(offsets)), jax.random.split(jax.random.key(0), 2)
+    observed = jax.vmap(lambda task: family.observe(SimState(*map(jnp.array, START), *jnp.zeros((2, 0))), task))(tasks)
+    meta = MetaParams(jnp.zeros((2, 0)), jnp.zeros(()), jnp.zeros((2, 0)))
+
+    def normalized(family) -> list[np.ndarray]:
+        """Return the normalized targets before each update, and after the last."""
+        found = []
+
+        def on_update(index, learners):
+            found.append(np.asarray(jax.vmap(normalize)(learners.normalizer.observation, observed))[:, 10:])
+
+        driver = HostDriver(inner_config(settings, learner, policy, family, None), family)
+        driver.run(keys, tasks, meta, on_update)
+        return found
+
+    first, *later = normalized(family)
+    np.testing.assert_allclose(first, offsets, atol=1e-6)  # nothing observed yet: only centred
+    for target in later:
+        np.testing.assert_allclose(target, offsets / max(STD_FLOOR, 0.15 / np.sqrt(3)), rtol=1e-5)
+        assert np.abs(target[0] - target[1]).min() > 1.0
+    erased = normalized(replace(family, constant_inputs=()))[-1]
+    np.testing.assert_allclose(erased, 0.0, atol=1e-5)  # what the declaration is for

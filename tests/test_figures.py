@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from epg.storage.files import encode_tensors, plain, write_atomic, write_json
-from epg.people import figures, saved
 from epg.core.errors import BadInput
+from epg.core.plain import plain
+from epg.storage.files import encode_tensors, write_atomic, write_json
+from epg.viz import curves, run_reader
 
 NAN = np.nan
 ROW = {
@@ -22,26 +23,42 @@ ROW = {
 }  # fmt: skip
 
 
-def write_comparison(run: Path, tasks: int = 8, steps: int = 640) -> dict[str, np.ndarray]:
+METHODS = {"epg": 32, "ppo": 64}
+"""Steps per update of the compared methods."""
+
+
+def write_comparison(
+    run: Path, tasks: int = 8, steps: int = 640, longer: dict[str, int] | None = None
+) -> dict[str, np.ndarray]:
+    """Write a comparison of two methods, and of `longer` ones by their steps."""
     run.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(0)
     arrays, methods = {}, {}
-    for name, every in (("epg", 32), ("ppo", 64)):
-        returns = np.full((tasks, steps), NAN, np.float32)
-        returns[:, 39::40] = rng.normal(50, 5, (tasks, steps // 40))
+    for name in (*METHODS, *(longer or {})):
+        every, length = METHODS.get(name, 64), (longer or {}).get(name, steps)
+        returns = np.full((tasks, length), NAN, np.float32)
+        returns[:, 39::40] = rng.normal(50, 5, (tasks, length // 40))
         arrays[f"{name}/final"] = rng.normal(50, 5, tasks).astype(np.float32)
         arrays[f"{name}/episode_return"] = returns
-        arrays[f"{name}/kl"] = rng.uniform(0.01, 0.02, (tasks, steps // every)).astype(np.float32)
-        interval = {"value": 50.0, "low": 45.0, "high": 55.0}
-        methods[name] = {"label": name.upper(), "steps_per_update": every, "interval": interval, "nonfinite": 0}
+        arrays[f"{name}/kl"] = rng.uniform(0.01, 0.02, (tasks, length // every)).astype(np.float32)
+        methods[name] = {
+            "label": name.upper(),
+            "steps": length,
+            "updates": length // every,
+            "steps_per_update": every,
+            "tuned": True,
+            "interval": {"value": 50.0, "low": 45.0, "high": 55.0},
+            "nonfinite": 0,
+        }
+        if name != "epg":
+            methods[name]["difference"] = {"value": 0.0, "low": -5.0, "high": 5.0}
     results = {
         "kind": "compare",
         "family": "point",
         "tasks": tasks,
-        "steps": steps,
+        "steps": max(method["steps"] for method in methods.values()),
         "seed": 0,
         "methods": methods,
-        "difference": {"value": 0.0, "low": -5.0, "high": 5.0},
     }
     write_json(run / "results.json", results)
     save_curves(run, arrays)
@@ -68,20 +85,20 @@ def words(paths: list[Path]) -> str:
 
 def test_resample_averages_bins_and_carries_forward():
     values = np.array([[NAN, 2, 4, NAN, NAN, NAN, 9, 9], [NAN] * 7 + [1.0]])
-    x, y = figures.resample(values, points=4)
+    x, y = curves.resample(values, points=4)
     assert x.tolist() == [2, 4, 6, 8]
     np.testing.assert_array_equal(y, [[2, 4, 4, 9], [NAN, NAN, NAN, 1]])
-    x, y = figures.resample(values[:1], points=2)
+    x, y = curves.resample(values[:1], points=2)
     assert x.tolist() == [4, 8]
     np.testing.assert_array_equal(y, [[3, 9]])
 
 
 def test_resample_keeps_short_series_and_uneven_bins():
     values = np.array([[5.0, 1.0, 3.0, 7.0, 9.0]])
-    x, y = figures.resample(values, spacing=64)
+    x, y = curves.resample(values, spacing=64)
     assert x.tolist() == [64, 128, 192, 256, 320]
     assert y.tolist() == values.tolist()
-    x, y = figures.resample(values, points=2)  # five columns in two bins: three and two
+    x, y = curves.resample(values, points=2)  # five columns in two bins: three and two
     assert x.tolist() == [3, 5]
     assert y.tolist() == [[3, 8]]
 
@@ -89,37 +106,81 @@ def test_resample_keeps_short_series_and_uneven_bins():
 def test_lifetimes_are_drawn_as_mean_quartiles_and_singles():
     kl = np.arange(8.0)[:, None] * np.ones(3)
     final = np.array([1.0] * 7 + [NAN])  # a lifetime that diverged is left out: 0..6 remain
-    method = saved.Lifetimes("ppo", "PPO", 10, final, np.ones((8, 30)), kl)
+    method = run_reader.Lifetimes("ppo", "PPO", 10, final, np.ones((8, 30)), kl)
     axes = Figure().subplots()
-    figures._draw_lifetimes(axes, method, kl, 10)
+    curves._draw_lifetimes(axes, method, kl, 10)
     (mean,) = [line for line in axes.lines if line.get_linestyle() == "-"]
     assert mean.get_xdata().tolist() == [10, 20, 30]
     assert mean.get_ydata().tolist() == [3, 3, 3]
-    assert mean.get_color() == figures.COLOURS["ppo"]
+    assert mean.get_color() == curves.COLOURS["ppo"]
     band = axes.collections[0].get_paths()[0].vertices[:, 1]
     assert (band.min(), band.max()) == (1.5, 4.5)
-    assert sum(line.get_linestyle() == ":" for line in axes.lines) == figures.SINGLES
+    assert sum(line.get_linestyle() == ":" for line in axes.lines) == curves.SINGLES
 
 
 def test_returns_are_drawn_once_per_episode():
     returns = np.full((4, 640), NAN)
     returns[:, 39::40] = np.arange(16.0)
-    method = saved.Lifetimes("epg", "EPG", 64, np.ones(4), returns, np.ones((4, 10)))
+    method = run_reader.Lifetimes("epg", "EPG", 64, np.ones(4), returns, np.ones((4, 10)))
     axes = Figure().subplots()
-    figures._draw_lifetimes(axes, method, returns, 1)
+    curves._draw_lifetimes(axes, method, returns, 1)
     (mean,) = [line for line in axes.lines if line.get_linestyle() == "-"]
     assert mean.get_xdata().tolist() == list(range(40, 641, 40))
     assert mean.get_ydata().tolist() == list(range(16))
 
 
+@pytest.mark.parametrize(
+    ("name", "colour", "dashes"),
+    [
+        ("ppo", "ppo", "-"),
+        ("ppo-8192", "ppo", "--"),
+        ("rl2", "rl2", "-"),
+        ("rl2-64", "rl2", "--"),
+        ("ppo-fast", None, "-"),
+        ("other-8192", None, "-"),
+        ("8192", None, "-"),
+    ],
+)
+def test_another_length_of_a_method_has_its_colour_dashed(name, colour, dashes):
+    expected = curves.OTHER if colour is None else curves.COLOURS[colour]
+    assert curves.line_of(name) == (expected, dashes)
+    axes = Figure().subplots()
+    method = run_reader.Lifetimes(name, "PPO", 10, np.ones(2), np.ones((2, 30)), np.ones((2, 3)))
+    curves._draw_lifetimes(axes, method, method.kl, 10)
+    (mean,) = [line for line in axes.lines if line.get_linestyle() != ":"]
+    assert (mean.get_color(), mean.get_linestyle()) == (expected, dashes)
+
+
+def test_several_lengths_share_one_figure(tmp_path):
+    write_comparison(tmp_path, longer={"ppo-6400": 6400})
+    text = words(curves.learning_curves(tmp_path))
+    for label in ("EPG", "PPO", "PPO-6400"):
+        assert f"<!-- {label} -->" in text
+    assert "stroke-dasharray" in text
+
+
+@pytest.mark.parametrize(("longest", "scale"), [(640, "linear"), (2559, "linear"), (2560, "log")])
+def test_steps_are_logarithmic_only_where_lengths_differ(longest, scale):
+    axes = Figure().subplots()
+    methods = [
+        run_reader.Lifetimes("epg", "", 32, np.ones(1), np.ones((1, length)), np.ones((1, 3)))
+        for length in (640, longest)
+    ]
+    curves._scale_steps(axes, methods, longest)
+    assert axes.get_xscale() == scale
+    low, high = axes.get_xlim()
+    assert low < 32
+    assert longest < high < 1.1 * longest
+
+
 def test_learning_curves_counts_non_finite_lifetimes(tmp_path):
     arrays = write_comparison(tmp_path)
-    assert "non-finite" not in words(figures.learning_curves(tmp_path))
+    assert "non-finite" not in words(curves.learning_curves(tmp_path))
     arrays["ppo/final"][0] = NAN
     arrays["ppo/kl"][3, 2] = np.inf
     arrays["ppo/episode_return"][5, 39:80:40] = np.inf, -np.inf
     save_curves(tmp_path, arrays)
-    paths = figures.learning_curves(tmp_path)
+    paths = curves.learning_curves(tmp_path)
     assert [path.name for path in paths] == ["learning_curves.png", "learning_curves.svg"]
     assert "<!-- PPO: 3 of 8 lifetimes non-finite, not drawn -->" in words(paths)
     assert "EPG: " not in words(paths)
@@ -130,7 +191,7 @@ def test_learning_curves_without_a_finished_episode_or_finite_lifetime(tmp_path)
     arrays["epg/episode_return"][:] = NAN
     arrays["ppo/kl"][:] = NAN
     save_curves(tmp_path, arrays)
-    text = words(figures.learning_curves(tmp_path))
+    text = words(curves.learning_curves(tmp_path))
     assert "no episode ended" in text
     assert "PPO: 8 of 8 lifetimes non-finite" in text
 
@@ -139,7 +200,7 @@ def test_learning_curves_without_a_finished_episode_or_finite_lifetime(tmp_path)
 def test_kl_is_logarithmic_only_where_it_spreads(spread, scale):
     kl = np.array([[0.0, 0.01, 0.01 * spread]])
     axes = Figure().subplots()
-    figures._scale_kl(axes, [saved.Lifetimes("epg", "", 1, np.ones(1), np.ones((1, 3)), kl)])
+    curves._scale_kl(axes, [run_reader.Lifetimes("epg", "", 1, np.ones(1), np.ones((1, 3)), kl)])
     assert axes.get_yscale() == scale
 
 
@@ -147,7 +208,7 @@ def test_figures_repeat_byte_for_byte(tmp_path):
     for name in ("a", "b"):
         write_comparison(tmp_path / name)
         write_evolution(tmp_path / name, [{"epoch": 0}, {"epoch": 1}])
-    for draw in (figures.learning_curves, lambda run: figures.fitness_over_epochs([run])):
+    for draw in (curves.learning_curves, lambda run: curves.fitness_over_epochs([run])):
         first, second = draw(tmp_path / "a"), draw(tmp_path / "b")
         assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
         assert first[0].read_bytes().startswith(b"\x89PNG")
@@ -160,20 +221,20 @@ def test_signal_share_by_hand(tmp_path):
         {"variance_between": -1.0},
         dict.fromkeys(["variance_residual"], -1.0),
     ]
-    epochs = saved.read_epochs(write_evolution(tmp_path, rows))
+    epochs = run_reader.read_epochs(write_evolution(tmp_path, rows))
     np.testing.assert_array_equal(epochs.signal_share, [0.25, NAN, 0.0, NAN])
 
 
 def test_fitness_of_one_run_is_its_population(tmp_path):
     rows = [{"epoch": e, "fitness_mean": float(e), "nonfinite": 3} for e in range(4)]
     axes = Figure().subplots()
-    figures._draw_fitness(axes, [saved.read_epochs(write_evolution(tmp_path, rows))])
+    curves._draw_fitness(axes, [run_reader.read_epochs(write_evolution(tmp_path, rows))])
     best, mean = axes.lines
     assert mean.get_ydata().tolist() == [0, 1, 2, 3]
     assert best.get_ydata().tolist() == [2, 2, 2, 2]
     band = axes.collections[0].get_paths()[0].vertices[:, 1]
     assert (band.min(), band.max()) == (-0.5, 3.5)
-    assert "12 of 256 lifetimes non-finite" in words(figures.fitness_over_epochs([tmp_path]))
+    assert "12 of 256 lifetimes non-finite" in words(curves.fitness_over_epochs([tmp_path]))
 
 
 def test_fitness_of_several_runs_is_their_mean_and_deviation(tmp_path):
@@ -183,60 +244,19 @@ def test_fitness_of_several_runs_is_their_mean_and_deviation(tmp_path):
         for i, values in enumerate(means)
     ]
     axes = Figure().subplots()
-    figures._draw_fitness(axes, [saved.read_epochs(run) for run in runs])
+    curves._draw_fitness(axes, [run_reader.read_epochs(run) for run in runs])
     (line,) = axes.lines
     assert line.get_ydata().tolist() == [2, 1]
     band = axes.collections[0].get_paths()[0].vertices[:, 1]
     assert (band.min(), band.max()) == pytest.approx((2 - 8**0.5, 2 + 8**0.5))
-    paths = figures.fitness_over_epochs(runs)
+    paths = curves.fitness_over_epochs(runs)
     assert paths[0].parent == runs[0] / "figures"
     assert "runs of 2 to 3 epochs, drawn to the shortest" in words(paths)
 
 
-def write_search(run, sides):
-    """search.jsonl: the mean returns of each target's steps."""
-    lines = [
-        {
-            "epoch": 0,
-            "side": side,
-            "fitness_mean": value,
-            "fitness_best": 9.0,
-            "exploded": 0,
-            "env_steps": 500,
-            "seconds": 30.0,
-        }
-        for side, returns in enumerate(sides)
-        for value in returns
-    ]
-    (run / "search.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-
-
-def test_a_search_is_drawn_before_the_evolution(tmp_path):
-    run = write_evolution(tmp_path, [{}, {"epoch": 1}])
-    assert "search" not in words(figures.fitness_over_epochs([run]))
-    write_search(run, [[1.0, 2.0, 4.0], [3.0, None, 5.0]])
-    axes = Figure().subplots()
-    figures._draw_search(axes, [saved.read_search(run)])
-    np.testing.assert_array_equal([line.get_ydata() for line in axes.lines], [[1, 2, 4], [3, NAN, 5]])
-    drawn = words(figures.fitness_over_epochs([run]))
-    assert "step of the search for a first target" in drawn
-    assert "target 1" in drawn
-    assert "target 2" in drawn
-    assert "mean of perturbed targets" in words(figures.fitness_over_epochs([run, run]))
-
-
-def test_a_search_that_is_empty_or_damaged(tmp_path):
-    run = write_evolution(tmp_path, [{}])
-    (run / "search.jsonl").write_text("")  # only the usual observations were measured
-    assert saved.read_search(run) is None
-    (run / "search.jsonl").write_text('{"epoch": 0, "side": 0}\n')
-    with pytest.raises(BadInput, match=r"search\.jsonl is damaged: it lacks fitness_mean"):
-        saved.read_search(run)
-
-
 def test_epochs_without_finite_fitness_are_counted(tmp_path):
     write_evolution(tmp_path, [{}, {"epoch": 1, "fitness_mean": None}, {"epoch": 2, "fitness_mean": NAN}])
-    assert "2 epochs without a finite mean fitness" in words(figures.fitness_over_epochs([tmp_path]))
+    assert "2 epochs without a finite mean fitness" in words(curves.fitness_over_epochs([tmp_path]))
 
 
 def damage(run: Path, name: str, text: str | None) -> None:
@@ -249,7 +269,7 @@ def test_a_damaged_comparison_is_refused_by_name(tmp_path, name, text):
     write_comparison(tmp_path)
     damage(tmp_path, name, text)
     with pytest.raises(BadInput, match=name):
-        figures.learning_curves(tmp_path)
+        curves.learning_curves(tmp_path)
     assert not (tmp_path / "figures").exists()
 
 
@@ -259,7 +279,7 @@ def test_a_damaged_evolution_is_refused_by_name(tmp_path, name, text):
     write_evolution(tmp_path, [{}])
     damage(tmp_path, name, text)
     with pytest.raises(BadInput, match=name):
-        figures.fitness_over_epochs([tmp_path])
+        curves.fitness_over_epochs([tmp_path])
 
 
 def test_arrays_of_different_tasks_are_refused(tmp_path):
@@ -267,9 +287,9 @@ def test_arrays_of_different_tasks_are_refused(tmp_path):
     for cut in ({"epg/kl": arrays["epg/kl"][1:]}, {name: value[1:] for name, value in arrays.items()}):
         save_curves(tmp_path, arrays | cut)
         with pytest.raises(BadInput, match="arrays of epg"):
-            figures.learning_curves(tmp_path)
+            curves.learning_curves(tmp_path)
     with pytest.raises(BadInput, match="at least one run"):
-        figures.fitness_over_epochs([])
+        curves.fitness_over_epochs([])
 
 
 def test_one_flipped_number_is_refused(tmp_path):
@@ -278,7 +298,7 @@ def test_one_flipped_number_is_refused(tmp_path):
     whole[-1] ^= 1
     (tmp_path / "curves.safetensors").write_bytes(whole)
     with pytest.raises(BadInput, match=r"curves\.safetensors is damaged: its checksum"):
-        saved.read_lifetimes(tmp_path)
+        run_reader.read_lifetimes(tmp_path)
 
 
 def change_results(run: Path, change) -> None:
@@ -289,8 +309,8 @@ def change_results(run: Path, change) -> None:
 
 def test_a_number_that_was_not_finite_is_nan(tmp_path):
     write_comparison(tmp_path)
-    change_results(tmp_path, lambda results: results["difference"].update(high=None))
-    assert np.isnan(saved.read_results(tmp_path)["difference"]["high"])
+    change_results(tmp_path, lambda results: results["methods"]["ppo"]["difference"].update(high=None))
+    assert np.isnan(run_reader.read_results(tmp_path)["methods"]["ppo"]["difference"]["high"])
 
 
 @pytest.mark.parametrize(
@@ -298,8 +318,13 @@ def test_a_number_that_was_not_finite_is_nan(tmp_path):
     [
         lambda results: results.update(methods={}),
         lambda results: results["methods"].pop("ppo"),
-        lambda results: results.pop("difference"),
-        lambda results: results["difference"].update(low="0"),
+        lambda results: results["methods"]["ppo"].pop("difference"),
+        lambda results: results["methods"]["ppo"]["difference"].update(low="0"),
+        lambda results: results["methods"]["ppo"]["difference"].pop("high"),
+        lambda results: results["methods"]["ppo"].pop("tuned"),
+        lambda results: results["methods"]["ppo"].update(tuned=1),
+        lambda results: results["methods"]["ppo"].update(updates=0),
+        lambda results: results["methods"]["ppo"].update(steps=640.0),
         lambda results: results["methods"]["epg"]["interval"].pop("value"),
         lambda results: results["methods"]["epg"].update(steps_per_update=0),
         lambda results: results.update(tasks=True),
@@ -309,17 +334,17 @@ def test_results_that_say_too_little_are_refused(tmp_path, change):
     write_comparison(tmp_path)
     change_results(tmp_path, change)
     with pytest.raises(BadInput, match=r"results\.json is damaged"):
-        saved.read_results(tmp_path)
+        run_reader.read_results(tmp_path)
 
 
 def test_a_line_torn_by_a_kill_is_left_out(tmp_path):
     run = write_evolution(tmp_path, [{}, {"epoch": 1}])
     whole = (run / "metrics.jsonl").read_text()
     (run / "metrics.jsonl").write_text(whole[:-20])
-    assert saved.read_epochs(run).epoch.tolist() == [0]
+    assert run_reader.read_epochs(run).epoch.tolist() == [0]
     (run / "metrics.jsonl").write_text(whole[20:])
     with pytest.raises(BadInput, match=r"metrics\.jsonl, line 1, is damaged"):
-        saved.read_epochs(run)
+        run_reader.read_epochs(run)
 
 
 def test_figures_and_report_are_drawn_without_jax():

@@ -11,13 +11,16 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from epg.families import REGISTRY, load_family
-from epg.families.base import HostFamily, Step, unstack
-from epg.families.mujoco.direction import Direction
-from epg.families.check_rollouts import Trial
-from epg.envs.env import EPISODES, environment_id
 from epg.core.errors import BadInput
-from epg.core.runtime import COMPILER
+from epg.core.runtime import jit
+from epg.envs.env import environment_id
+from epg.evaluation.check_rollouts import make_tester
+from epg.families.base import HostFamily, SimStep, unstack
+from epg.families.mujoco.direction import Direction
+from epg.families.registry import REGISTRY, find_family
+from epg.lifetime.env_step import Actor
+from epg.lifetime.host_stepper import Draws, HostStepper
+from epg.policies.open_loop import OpenLoopPolicy
 
 UNBOUNDED = "ignore:.*A Box observation space (min|max)imum value is -?infinity"  # as those of Gymnasium's own MuJoCo
 
@@ -28,15 +31,15 @@ def make(family: str, **options: Any) -> gymnasium.Env:
 
 
 def rollout(environment: gymnasium.Env, actions: np.ndarray, **reset: Any) -> list[np.ndarray]:
-    """Return first observation and what each step says, until the end."""
+    """Return the first observation and the results of all steps, until the end."""
     first, _ = environment.reset(**reset)
-    said = [first]
+    results = [first]
     for action in actions:
         seen, reward, terminated, truncated, _ = environment.step(action)
-        said.append(np.array([*seen, reward, terminated, truncated], np.float32))
+        results.append(np.array([*seen, reward, terminated, truncated], np.float32))
         if terminated:
             break
-    return said
+    return results
 
 
 def alike(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
@@ -44,11 +47,12 @@ def alike(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
 
 
 def test_every_family_is_registered_as_it_says_of_itself() -> None:
-    assert set(EPISODES) == set(REGISTRY)
-    for name, (version, limit) in EPISODES.items():
-        family = load_family(name)
-        assert version == family.version
-        assert limit == (family.horizon if getattr(family, "resets", True) else None)
+    registered = {name for name in gymnasium.registry if name.startswith("epg/")}
+    assert registered == {environment_id(name) for name in REGISTRY}
+    for name in REGISTRY:
+        family = find_family(name)
+        limit = family.horizon if getattr(family, "resets", True) else None
+        assert environment_id(name).endswith(f"-v{family.version - 1}")
         assert gymnasium.spec(environment_id(name)).max_episode_steps == limit
     assert environment_id("random-hopper") == "epg/RandomHopper-v0"
     assert environment_id("directional-half-cheetah") == "epg/DirectionalHalfCheetah-v0"
@@ -60,9 +64,9 @@ def test_gymnasium_finds_no_fault(family: str) -> None:
     check_env(make(family), skip_render_check=True)
 
 
-HOSTED = [name for name in REGISTRY if isinstance(load_family(name), HostFamily)]
+HOSTED = [name for name in REGISTRY if isinstance(find_family(name), HostFamily)]
 ROUNDING = {"fetch-reach": (5e-6, 3e-4)}
-"""Of observation and reward (metres), and of what the simulator says (velocities, too).
+"""Of observation and reward (metres), and of the simulator's readout (velocities, too).
 
 The sums of fetch-reach's kinematics, a metre in size, are rounded otherwise when compiled for a batch: by 2.4e-7 in
 what is seen of a state and in where the arm is pulled to. In 50 steps that grew to 1.1e-6 and 5.6e-5, whatever the
@@ -72,36 +76,67 @@ actions (two seeds, both clocks): bounded by about five times as much. All other
 
 @pytest.mark.parametrize("name", [*HOSTED, "random-hopper@reference", "goal-ant@reference", "fetch-reach@reference"])
 def test_rollouts_are_rows_of_the_simulator(name: str, rng: np.random.Generator) -> None:
-    """The same tasks, first states and actions in a batch of three, read as the host driver reads them."""
-    family, (name, _, physics) = load_family(name), name.partition("@")
+    """The same tasks, first states and actions in a batch of three, interpreted by the family's own functions."""
+    family, (name, _, physics) = find_family(name), name.partition("@")
     tasks = jax.vmap(family.sample)(jax.random.split(jax.random.key(1), 3))
     rows = unstack(tasks, 3)
-    seen_within, said_within = ROUNDING.get(name, (0.0, 0.0))
+    seen_within, read_within = ROUNDING.get(name, (0.0, 0.0))
     actions = rng.normal(size=(40, 3, family.spaces.action)).astype(np.float32)
-    fresh = np.asarray(jax.jit(jax.vmap(family.fresh))(jax.random.split(jax.random.key(2), 3), tasks))
+    states = np.asarray(jit(jax.vmap(family.initial_state))(jax.random.split(jax.random.key(2), 3), tasks))
     simulator = family.simulate(rows)
-    fresh = simulator.prepare(fresh)
-    raw = simulator.begin(fresh)
-    steer = jax.jit(jax.vmap(family.steer), compiler_options=COMPILER)
-    read = jax.jit(jax.vmap(family.read), compiler_options=COMPILER)
-    view = jax.jit(jax.vmap(family.view), compiler_options=COMPILER)(raw, tasks)
+    states = simulator.prepare(states)
+    readout = simulator.begin(states)
+    to_ctrl, step_result = jit(jax.vmap(family.to_ctrl)), jit(jax.vmap(family.step_result))
+    first = jit(jax.vmap(family.observation))(readout, tasks)
     environments = [make(name, task=task._asdict(), physics=physics or "fast") for task in rows]
     for row, environment in enumerate(environments):
         environment.reset(seed=0)
-        np.testing.assert_allclose(environment._runner.begin_at(fresh[row]), view[row], rtol=0, atol=seen_within)
+        np.testing.assert_allclose(environment._runner.begin_at(states[row]), first[row], rtol=0, atol=seen_within)
     alive = [True] * 3
     for action in actions:
-        after = simulator.advance(np.asarray(steer(raw, action, tasks)), fresh)
-        reading = read(Step(raw, action, after, fresh, jnp.zeros(3)), tasks)
+        after = simulator.advance(np.asarray(to_ctrl(readout, action, tasks)), states)
+        result = step_result(SimStep(readout, action, after, states, jnp.zeros(3)), tasks)
         for row, environment in enumerate(environments):
             if alive[row]:
                 seen, reward, terminated, truncated, info = environment.step(action[row])
-                np.testing.assert_allclose(environment._runner.raw, after[row], rtol=0, atol=said_within)
-                np.testing.assert_allclose(seen, reading.next_observation[row], rtol=0, atol=seen_within)
-                np.testing.assert_allclose(reward, reading.reward[row], rtol=0, atol=seen_within)
-                assert (terminated, truncated, info["exploded"]) == (bool(reading.terminated[row]), False, False)
+                runner = environment._runner
+                ours = runner.stepper.packing.column(runner.packed, "readout")[0]
+                np.testing.assert_allclose(ours, result.readout[row], rtol=0, atol=read_within)
+                qpos = after[row, : family.sizes.qpos]
+                np.testing.assert_allclose(runner.positions().astype(np.float32), qpos, rtol=0, atol=read_within)
+                np.testing.assert_allclose(seen, result.next_observation[row], rtol=0, atol=seen_within)
+                np.testing.assert_allclose(reward, result.reward[row], rtol=0, atol=seen_within)
+                assert (terminated, truncated, info["diverged"]) == (bool(result.terminated[row]), False, False)
                 alive[row] = not terminated
-        raw = np.asarray(after)
+        readout = np.asarray(after)
+
+
+@pytest.mark.parametrize("name", [*HOSTED, "random-hopper@reference", "fetch-reach@reference"])
+def test_a_rollout_is_the_host_drivers_loop_bit_for_bit(name: str, rng: np.random.Generator) -> None:
+    """HostStepper.steps with given actions, all of them at once, against one call of `step` for each."""
+    family, (name, _, physics) = find_family(name), name.partition("@")
+    environment, actions = make(name, task_seed=5, physics=physics or "fast"), []
+    environment.reset(seed=1)
+    first = np.asarray(family.initial_state(jax.random.key(9), environment.task))
+    seen = [environment._runner.begin_at(first)]
+    for action in 2.0 * rng.normal(size=(40, family.spaces.action)).astype(np.float32):
+        after, reward, terminated, truncated, info = environment.step(action)
+        seen.append(np.array([*after, reward, terminated, truncated, info["diverged"]], np.float32))
+        actions.append(action)
+        if terminated:
+            break
+    stepper = HostStepper(OpenLoopPolicy(), family)
+    batch = stepper.batch(jax.random.key(0)[None], jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], environment.task))
+    states = batch.simulator.prepare(first[None])
+    draws = Draws(jnp.asarray(np.stack(actions))[:, None], states[None])
+    nobody = Actor((), jnp.zeros((1, 1)), jnp.ones((1, 1)))
+    packed = np.stack([it.copy() for it in stepper.steps(batch, nobody, stepper.begin(batch, states), draws)])[:, 0]
+    column = stepper.packing.column
+    np.testing.assert_array_equal(seen[0], column(packed, "observation")[0])
+    numbers = [column(packed, field)[1:] for field in ("reward", "terminated", "truncated", "diverged")]
+    np.testing.assert_array_equal(
+        np.stack(seen[1:]), np.column_stack([column(packed, "next_observation")[1:], *numbers])
+    )
 
 
 def test_each_reset_draws_a_task_unless_one_is_fixed(rng: np.random.Generator) -> None:
@@ -111,11 +146,11 @@ def test_each_reset_draws_a_task_unless_one_is_fixed(rng: np.random.Generator) -
     assert environment.reset()[1]["task"]["gravity"] != once["gravity"]
     assert once["mass"].shape == (4,)
     fixed = make("random-hopper", task_seed=7)
-    told = [fixed.reset()[1]["task"]["mass"] for _ in range(2)]
-    assert np.array_equal(*told)
-    expected = load_family("random-hopper").sample(jax.random.key(7))
-    assert np.array_equal(told[0], expected.mass)
-    # A task by its seed, as it was told, as a record, and as lists: the same episode.
+    masses = [fixed.reset()[1]["task"]["mass"] for _ in range(2)]
+    assert np.array_equal(*masses)
+    expected = find_family("random-hopper").sample(jax.random.key(7))
+    assert np.array_equal(masses[0], expected.mass)
+    # A task by its seed, as `info` gave it, as a record, and as lists: the same episode.
     ways = [{"task_seed": 7}, {"task": fixed.reset()[1]["task"]}, {"task": expected}]
     ways.append({"task": {name: np.asarray(it).tolist() for name, it in expected._asdict().items()}})
     runs = [rollout(environment, actions, seed=1, options=way) for way in ways]
@@ -168,6 +203,17 @@ def test_a_task_of_wrong_numbers_is_a_sentence() -> None:
     assert environment.reset(options={"task": task})[0].shape == (11,)
 
 
+def test_a_task_that_its_owner_changes_in_place_is_another_task() -> None:
+    environment = make("random-hopper")
+    task = environment.reset(seed=0)[1]["task"]
+    results = []
+    for _ in range(2):
+        environment.reset(seed=0, options={"task": task})
+        results.append(environment.step(np.ones(3, np.float32))[0])
+        task["mass"] *= 2.0
+    assert not np.array_equal(*results)
+
+
 def test_what_is_not_offered_is_a_sentence() -> None:
     for family, options, sentence in (
         ("random-hopper", {"physics": "slow"}, "physics must be 'fast' or 'reference', not 'slow'"),
@@ -190,23 +236,23 @@ def test_an_action_that_is_no_number_ends_the_episode(family: str) -> None:
     first, _ = environment.reset(seed=0)
     seen, reward, terminated, truncated, info = environment.step(np.full(environment.action_space.shape, np.nan))
     assert np.array_equal(seen, first)
-    assert (reward, terminated, truncated, info) == (0.0, True, False, {"exploded": True})
+    assert (reward, terminated, truncated, info) == (0.0, True, False, {"diverged": True})
     environment.reset(seed=0)
     assert environment.step(np.full(environment.action_space.shape, 1e6))[2] is False  # only clipped
 
 
 @pytest.mark.parametrize("name", sorted({*REGISTRY} - {*HOSTED}))
 def test_a_jax_family_is_the_same_functions(name: str) -> None:
-    family, environment = load_family(name), make(name, task_seed=3)
+    family, environment = find_family(name), make(name, task_seed=3)
     _, info = environment.reset(seed=0)
     task, state, step = family.sample(jax.random.key(3)), environment._runner.state, jax.jit(family.step)
     jax.tree.map(np.testing.assert_array_equal, info["task"], task._asdict())
-    for action in Trial(family).rows(steps=40, number=1).actions[:, 0]:
+    for action in make_tester(family).rows(steps=40, number=1).actions[:, 0]:
         state, reward, terminated = step(state, action, task)
-        said = environment.step(np.asarray(action))
-        assert np.allclose(said[0], family.observe(state, task), atol=1e-5)
-        assert np.isclose(said[1], reward, atol=1e-5)
-        assert said[2:4] == (bool(terminated), False)
+        result = environment.step(np.asarray(action))
+        assert np.allclose(result[0], family.observe(state, task), atol=1e-5)
+        assert np.isclose(result[1], reward, atol=1e-5)
+        assert result[2:4] == (bool(terminated), False)
         if terminated:
             break
 

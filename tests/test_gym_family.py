@@ -11,8 +11,9 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 
 import epg
-from epg.families.base import Reading, Step
-from epg.families.gym_factory import HALF, GymFamily, Seed, gym_family
+from epg.families.base import SimStep, StepResult
+from epg.families.gym_factory import GymFamily, Seed, gym_family
+from epg.simulators.gym import SEED_HALF
 
 TALL = Box(np.array([-2.0, 0.0, -np.inf, 1.0], np.float32), np.array([2.0, 10.0, np.inf, np.inf], np.float32))
 
@@ -55,32 +56,32 @@ def tasks(number: int) -> list[Seed]:
     return [Seed(np.int32(seed)) for seed in range(number)]
 
 
-def play(family: GymFamily, seeds: list[Seed], actions: np.ndarray) -> tuple[Any, np.ndarray, list[Reading]]:
-    """Do what the host driver does with actions [T, rows, ...]: the simulator, its first raw, and T readings."""
-    simulator, fresh = family.simulate(seeds), draw(family, len(actions) + 1, len(seeds))
-    raw = first = simulator.begin(fresh[-1])
-    readings, task = [], Seed(np.stack([it.seed for it in seeds]))
-    steer, read = jax.jit(jax.vmap(family.steer)), jax.jit(jax.vmap(family.read))
+def play(family: GymFamily, seeds: list[Seed], actions: np.ndarray) -> tuple[Any, np.ndarray, list[StepResult]]:
+    """Do what the host driver does with actions [T, rows, ...]: the simulator, its first readout, and T results."""
+    simulator, states = family.simulate(seeds), draw(family, len(actions) + 1, len(seeds))
+    readout = first = simulator.begin(states[-1])
+    results, task = [], Seed(np.stack([it.seed for it in seeds]))
+    to_ctrl, step_result = jax.jit(jax.vmap(family.to_ctrl)), jax.jit(jax.vmap(family.step_result))
     for step, action in enumerate(actions):
-        control = np.asarray(steer(raw, action, task))
-        after = simulator.advance(control, fresh[step])
+        ctrl = np.asarray(to_ctrl(readout, action, task))
+        after = simulator.advance(ctrl, states[step])
         assert np.isfinite(after).all()
-        step_ = Step(raw, action, after, fresh[step], np.zeros(len(seeds)))
-        reading = jax.tree.map(np.asarray, read(step_, task))
-        simulator.restart(reading.restart, fresh[step])
-        raw = reading.raw
-        readings.append(reading)
-    return simulator, first, readings
+        sim_step = SimStep(readout, action, after, states[step], np.zeros(len(seeds)))
+        result = jax.tree.map(np.asarray, step_result(sim_step, task))
+        simulator.reset(result.reset, states[step])
+        readout = result.readout
+        results.append(result)
+    return simulator, first, results
 
 
 def draw(family: GymFamily, steps: int, rows: int) -> np.ndarray:
     keys = jax.random.split(jax.random.key(5), steps * rows)
-    fresh = jax.jit(jax.vmap(lambda key: family.fresh(key, None)))(keys)
-    return np.asarray(fresh).reshape(steps, rows, -1)
+    states = jax.jit(jax.vmap(lambda key: family.initial_state(key, None)))(keys)
+    return np.asarray(states).reshape(steps, rows, -1)
 
 
-def seed_of(fresh: np.ndarray) -> int:
-    return int(fresh[0]) * HALF + int(fresh[1])
+def seed_of(state: np.ndarray) -> int:
+    return int(state[0]) * SEED_HALF + int(state[1])
 
 
 def flat(space: gymnasium.Space, seen: Any) -> np.ndarray:
@@ -105,33 +106,33 @@ def test_rows_are_what_a_plain_loop_sees(kind: str, rng: np.random.Generator) ->
     family = gym_family("any", make, horizon=25)
     spaces = family.spaces
     actions = rng.integers(spaces.action, size=(steps, rows)) if spaces.discrete else rng.normal(size=(steps, rows, 1))
-    _, first, readings = play(family, tasks(rows), actions.astype(np.int32 if spaces.discrete else np.float32))
-    fresh = draw(family, steps + 1, rows)
+    _, first, results = play(family, tasks(rows), actions.astype(np.int32 if spaces.discrete else np.float32))
+    states = draw(family, steps + 1, rows)
     for row in range(rows):
         environment, age = make(row), 0
-        now, _ = environment.reset(seed=seed_of(fresh[-1, row]))
+        now, _ = environment.reset(seed=seed_of(states[-1, row]))
         assert np.array_equal(first[row, : spaces.observation], flat(environment.observation_space, now))
         for step in range(steps):
             action = actions[step, row] if spaces.discrete else np.clip(2 * actions[step, row], -2, 2, dtype=np.float32)
             seen, reward, terminated, truncated, _ = environment.step(action)
-            age, reading = age + 1, jax.tree.map(lambda leaf: leaf[row], readings[step])  # noqa: B023
-            assert np.array_equal(reading.next_observation, flat(environment.observation_space, seen))
-            assert reading.reward == np.float32(reward)
-            assert bool(reading.terminated) is bool(terminated)
-            assert bool(reading.truncated) is bool((truncated or age == 25) and not terminated)
+            age, result = age + 1, jax.tree.map(lambda leaf: leaf[row], results[step])  # noqa: B023
+            assert np.array_equal(result.next_observation, flat(environment.observation_space, seen))
+            assert result.reward == np.float32(reward)
+            assert bool(result.terminated) is bool(terminated)
+            assert bool(result.truncated) is bool((truncated or age == 25) and not terminated)
             if terminated or age == 25:
-                seen, _ = environment.reset(seed=seed_of(fresh[step, row]))
+                seen, _ = environment.reset(seed=seed_of(states[step, row]))
                 age = 0
-            assert np.array_equal(reading.raw[: spaces.observation], flat(environment.observation_space, seen))
-    ended = np.stack([reading.terminated | reading.truncated for reading in readings])
+            assert np.array_equal(result.readout[: spaces.observation], flat(environment.observation_space, seen))
+    ended = np.stack([result.terminated | result.truncated for result in results])
     assert ended.any(axis=0).all()  # every row has seen more than one episode
 
 
 def test_an_episode_is_reset_once() -> None:
     family = scripted({2: "end"}, {3: "cut"}, {})
-    simulator, _, readings = play(family, tasks(3), np.zeros((6, 3, 4), np.float32))
+    simulator, _, results = play(family, tasks(3), np.zeros((6, 3, 4), np.float32))
     assert [len(environment.resets) for environment in simulator.environments] == [4, 3, 2]
-    terminated, truncated = (np.stack([getattr(it, name) for it in readings]) for name in ("terminated", "truncated"))
+    terminated, truncated = (np.stack([getattr(it, name) for it in results]) for name in ("terminated", "truncated"))
     assert np.flatnonzero(terminated[:, 0]).tolist() == [1, 3, 5]
     assert np.flatnonzero(truncated[:, 1]).tolist() == [2, 5]
     assert np.flatnonzero(truncated[:, 2]).tolist() == [5]  # the family's horizon
@@ -142,10 +143,10 @@ def test_an_episode_is_reset_once() -> None:
 
 def test_box_actions_fill_the_bounds() -> None:
     family = scripted({})
-    control = family.steer(None, jnp.array([0.5, 0.0, 7.0, -3.0]), None)
-    assert control.tolist() == [1.0, 5.0, 7.0, 1.0, 1.0]  # stretched, stretched, as it is, clipped; sound
-    assert family.steer(None, jnp.array([-9.0, 9.0, -9.0, 9.0]), None).tolist() == [-2.0, 10.0, -9.0, 9.0, 1.0]
-    assert family.steer(None, jnp.array([0.5, jnp.nan, 0.0, 0.0]), None).tolist() == [0.0, 0.0, 0.0, 0.0, 0.0]
+    ctrl = family.to_ctrl(None, jnp.array([0.5, 0.0, 7.0, -3.0]), None)
+    assert ctrl.tolist() == [1.0, 5.0, 7.0, 1.0, 1.0]  # stretched, stretched, as it is, clipped; sound
+    assert family.to_ctrl(None, jnp.array([-9.0, 9.0, -9.0, 9.0]), None).tolist() == [-2.0, 10.0, -9.0, 9.0, 1.0]
+    assert family.to_ctrl(None, jnp.array([0.5, jnp.nan, 0.0, 0.0]), None).tolist() == [0.0, 0.0, 0.0, 0.0, 0.0]
 
 
 def test_whole_numbers_are_rounded_and_choices_may_begin_anywhere() -> None:
@@ -156,38 +157,38 @@ def test_whole_numbers_are_rounded_and_choices_may_begin_anywhere() -> None:
 
 
 @pytest.mark.parametrize("event", ["raise", "nan", "inf reward"])
-def test_what_explodes_ends_where_it_stood(event: str) -> None:
+def test_a_diverging_step_ends_at_the_state_before(event: str) -> None:
     family, actions = scripted({3: event}, {}), np.zeros((5, 2, 4), np.float32)
     if event == "raise":
         with pytest.warns(RuntimeWarning, match="scripted: step raised FloatingPointError: the solver diverged"):
-            simulator, first, readings = play(family, tasks(2), actions)
+            simulator, first, results = play(family, tasks(2), actions)
     else:
-        simulator, first, readings = play(family, tasks(2), actions)
-    assert [it.exploded.tolist() for it in readings] == [[step == 2, False] for step in range(5)]
-    bad = readings[2]
+        simulator, first, results = play(family, tasks(2), actions)
+    assert [it.diverged.tolist() for it in results] == [[step == 2, False] for step in range(5)]
+    bad = results[2]
     assert (bad.reward[0], bad.terminated[0], bad.truncated[0]) == (0.0, True, False)
     assert bad.next_observation[0].tolist() == [first[0, 0], 2.0]
-    assert [it.reward[1] for it in readings] == [1.0, 2.0, 3.0, 4.0, 5.0]  # its neighbour notices nothing
-    assert [it.reward[0] for it in readings[3:]] == [1.0, 2.0]  # and it goes on itself
+    assert [it.reward[1] for it in results] == [1.0, 2.0, 3.0, 4.0, 5.0]  # its neighbour notices nothing
+    assert [it.reward[0] for it in results[3:]] == [1.0, 2.0]  # and it goes on itself
     assert len(simulator.environments[0].resets) == 2
 
 
 def test_an_action_that_is_no_number_reaches_no_environment() -> None:
     actions = np.zeros((3, 2, 4), np.float32)
     actions[1, 0, 2] = np.nan
-    simulator, _, readings = play(scripted({}), tasks(2), actions)
-    assert [it.exploded.tolist() for it in readings] == [[False, False], [True, False], [False, False]]
+    simulator, _, results = play(scripted({}), tasks(2), actions)
+    assert [it.diverged.tolist() for it in results] == [[False, False], [True, False], [False, False]]
     assert [len(environment.given) for environment in simulator.environments] == [2, 3]
 
 
 def test_only_the_named_rows_move() -> None:
     family = scripted({})
-    simulator, fresh = family.simulate(tasks(3)).repeat(2), draw(family, 1, 6)[0]
-    simulator.begin(fresh)
-    control = np.tile(np.array([0, 0, 0, 1, 1], np.float32), (6, 1))
-    raw = simulator.advance(control, fresh, np.array([1, 4]))
+    simulator, states = family.simulate(tasks(3)).repeat(2), draw(family, 1, 6)[0]
+    simulator.begin(states)
+    ctrl = np.tile(np.array([0, 0, 0, 1, 1], np.float32), (6, 1))
+    readout = simulator.advance(ctrl, states, np.array([1, 4]))
     assert [len(environment.given) for environment in simulator.environments] == [0, 1, 0, 0, 1, 0]
-    assert raw[[1, 4], 4].tolist() == [1.0, 1.0]  # the reward
+    assert readout[[1, 4], 4].tolist() == [1.0, 1.0]  # the reward
     assert simulator.seeds == [0, 0, 1, 1, 2, 2]
 
 

@@ -17,8 +17,8 @@ def test_the_laptop_recipe_beats_tuned_ppo(family: str, seed: int, tmp_path: Pat
     """On 20 held-out tasks the 95 % interval of the paired difference lies above zero, for three evolution seeds."""
     settings = replace(preset(family, "laptop"), seed=seed)
     evolved = epg.evolve(settings=settings, run=tmp_path / "run")
-    result = epg.compare(family, evolved.run, tasks=20, seed=seed, run=tmp_path / "compare")
-    assert result["difference"]["low"] > 0, result
+    result = epg.compare(evolved.run, family, tasks=20, seed=seed, ppo_steps=(), run=tmp_path / "compare")
+    assert result["methods"]["ppo"]["difference"]["low"] > 0, result
 
 
 def test_evolution_climbs_without_reward(tmp_path: Path) -> None:

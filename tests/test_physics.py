@@ -1,4 +1,4 @@
-"""MuJoCo behind its door: tasks written into models, batches of them, sensors, mocap bodies, explosions."""
+"""The MuJoCo simulator: tasks written into models, batches of them, sensors, mocap bodies, divergence."""
 
 from dataclasses import replace
 
@@ -8,14 +8,14 @@ import mujoco
 import numpy as np
 import pytest
 
-from epg.families import load_family
-from epg.families.mujoco.hopper import DIRECTIONAL_HOPPER, RANDOM_HOPPER
+from epg.core.errors import BadInput
+from epg.core.spaces import Spaces
 from epg.families.mujoco.base import Clock, MujocoFamily
+from epg.families.mujoco.hopper import DIRECTIONAL_HOPPER, RANDOM_HOPPER
 from epg.families.mujoco.reacher import RANDOM_REACHER, Links, fingertip
 from epg.families.mujoco.walker import RANDOM_WALKER
-from epg.simulators.mujoco import build_models, compile_spec, load_spec, model_path
-from epg.core.errors import BadInput
-from epg.settings import Spaces
+from epg.families.registry import find_family
+from epg.simulators.mujoco import BatchEngine, SeparateEngine, build_models, compile_spec, load_spec, model_path
 
 PARTS = {"random-hopper": 4, "random-walker": 7}
 
@@ -26,7 +26,7 @@ def one_model(family, task):
     return model
 
 
-def some_physique(family, seed: int = 0):
+def some_body(family, seed: int = 0):
     """Return a random task as plain numbers."""
     return jax.tree.map(np.asarray, family.sample(jax.random.key(seed)))
 
@@ -36,7 +36,7 @@ def some_physique(family, seed: int = 0):
 
 @pytest.mark.parametrize("family", [RANDOM_HOPPER, RANDOM_WALKER], ids=lambda it: it.name)
 def test_mass_and_inertia_scale_together(family):
-    factors = some_physique(family).mass
+    factors = some_body(family).mass
     stock, model = one_model(family, family.stock_task), one_model(family, family.stock_task._replace(mass=factors))
     np.testing.assert_allclose(model.body_mass[1:], stock.body_mass[1:] * factors, rtol=1e-12)
     np.testing.assert_allclose(model.body_inertia[1:], stock.body_inertia[1:] * factors[:, None], rtol=1e-12)
@@ -48,7 +48,7 @@ def test_mass_and_inertia_scale_together(family):
 @pytest.mark.parametrize("family", [RANDOM_HOPPER, RANDOM_WALKER], ids=lambda it: it.name)
 def test_model_of_a_task_is_one_compiled_with_explicit_numbers(family):
     # The oracle is told each part's mass before it is compiled: MuJoCo derives inertia and constants by itself.
-    task = some_physique(family, 3)
+    task = some_body(family, 3)
     model, stock = one_model(family, task), one_model(family, family.stock_task)
     spec = load_spec(family)
     spec.option.gravity[2] = -float(str(task.gravity))
@@ -82,7 +82,7 @@ def test_thickness_changes_inertia_at_the_same_mass():
 
 @pytest.mark.parametrize("family", [RANDOM_HOPPER, RANDOM_WALKER], ids=lambda it: it.name)
 def test_each_quantity_reaches_the_model_alone(family):
-    stock, task = one_model(family, family.stock_task), some_physique(family)
+    stock, task = one_model(family, family.stock_task), some_body(family)
     parts = PARTS[family.name]
     heavy = one_model(family, family.stock_task._replace(gravity=task.gravity))
     np.testing.assert_allclose(heavy.opt.gravity, [0, 0, -task.gravity], rtol=1e-6)
@@ -112,7 +112,7 @@ def test_reacher_links_are_as_long_as_the_task_says():
 
 
 def test_tasks_alike_share_a_model():
-    task = some_physique(RANDOM_HOPPER)
+    task = some_body(RANDOM_HOPPER)
     other = task._replace(gravity=np.float32(5.0))
     a, b, c = build_models(RANDOM_HOPPER, [task, other, jax.tree.map(np.copy, task)])
     assert a is c
@@ -151,18 +151,18 @@ def test_model_files_are_found_or_missed_in_a_sentence(tmp_path, monkeypatch):
 )
 def test_leaving_islands_out_changes_no_bit(name):
     # The flag is set because it is faster; MuJoCo's own search for islands is the oracle.
-    family = load_family(name)
+    family = find_family(name)
     without = compile_spec(load_spec(family))
     flag = int(mujoco.mjtDisableBit.mjDSBL_ISLAND)
     assert without.opt.disableflags & flag
     searching = compile_spec(load_spec(family))
     searching.opt.disableflags &= ~flag
     rng, ends = np.random.default_rng(0), []
-    controls = rng.uniform(-1.0, 1.0, size=(200, without.nu))
+    ctrls = rng.uniform(-1.0, 1.0, size=(200, without.nu))
     for model in (without, searching):
         data = mujoco.MjData(model)
-        for control in controls:
-            data.ctrl[:] = control
+        for ctrl in ctrls:
+            data.ctrl[:] = ctrl
             mujoco.mj_step(model, data)
         ends.append(np.concatenate([data.qpos, data.qvel]))
     np.testing.assert_array_equal(*ends)
@@ -207,11 +207,13 @@ def swing(tmp_path):
         sample=lambda key: jax.random.uniform(key, minval=5.0, maxval=15.0),
         model=str(path),
         fast=Clock(0.02, 2),
-        stock=Clock(0.01, 4, "euler", alone=True),
+        stock=Clock(0.01, 4, "euler", separate=True),
         reset=lambda key, task: (jax.random.uniform(key, (1,)), jnp.zeros(1)),
-        observe=lambda body, task: body.sensors[:3],
-        judge=lambda body, action, task: (body.sensors[2], jnp.array(False)),
-        steer_with=lambda body, action, task: jnp.concatenate([action, jnp.array([0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0])]),
+        observe=lambda state, task: state.sensors[:3],
+        reward_and_done=lambda state, action, task: (state.sensors[2], jnp.array(False)),
+        action_to_ctrl=lambda state, action, task: jnp.concatenate(
+            [action, jnp.array([0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0])]
+        ),
         edit=lambda spec, task: spec.option.gravity.__setitem__(2, -float(task)),
     )
 
@@ -222,59 +224,60 @@ def tip(angle):
 
 
 @pytest.mark.parametrize("reference", [False, True])
-def test_sensors_tell_the_fresh_state_and_then_one_substep_before(swing, reference):
+def test_sensors_tell_the_initial_state_and_then_one_substep_before(swing, reference):
     family = swing.reference if reference else swing
     assert family.sizes == (1, 1, 7)
     simulator = family.simulate([np.float32(5.0), np.float32(15.0)])
-    fresh = simulator.prepare(np.array([[[0.3, 0.0], [1.0, 0.0]], [[0.5, 0.0], [-0.2, 1.0]]], np.float32))
-    np.testing.assert_allclose(fresh[..., 2:5], tip(fresh[..., 0]), atol=1e-6)
-    raw = simulator.begin(fresh[0])
-    np.testing.assert_allclose(family.body(raw[1]).sensors[:3], tip(1.0), atol=1e-6)
-    before = raw[:, 0]
-    raw = simulator.advance(np.tile([0.5, 0, 0, 1, 0, 0, 1, 0], (2, 1)), fresh[0])
-    sensed = raw[:, 3:6]
+    states = simulator.prepare(np.array([[[0.3, 0.0], [1.0, 0.0]], [[0.5, 0.0], [-0.2, 1.0]]], np.float32))
+    np.testing.assert_allclose(states[..., 2:5], tip(states[..., 0]), atol=1e-6)
+    readout = simulator.begin(states[0])
+    np.testing.assert_allclose(family.sim_state(readout[1]).sensors[:3], tip(1.0), atol=1e-6)
+    before = readout[:, 0]
+    readout = simulator.advance(np.tile([0.5, 0, 0, 1, 0, 0, 1, 0], (2, 1)), states[0])
+    sensed = readout[:, 3:6]
     angle = np.arcsin(np.clip(-sensed[:, 0] / 0.5, -1, 1))
-    assert (np.abs(angle - raw[:, 0]) > 1e-6).all()  # not the newest state
-    assert (np.abs(angle - raw[:, 0]) < np.abs(before - raw[:, 0])).all()  # but nearer to it than the one before
-    np.testing.assert_allclose(raw[:, 6:10], np.tile([0, 0, 1, 0], (2, 1)), atol=1e-6)  # the mocap body has turned
-    np.testing.assert_allclose(raw[:, 2], (raw[:, 0] - before) / 0.04, rtol=1e-4)  # mean speed
-    np.testing.assert_array_equal(raw[:, -1], 1.0)
+    assert (np.abs(angle - readout[:, 0]) > 1e-6).all()  # not the newest state
+    nearer = np.abs(angle - readout[:, 0]) < np.abs(before - readout[:, 0])
+    assert nearer.all()  # but nearer to it than the one before
+    np.testing.assert_allclose(readout[:, 6:10], np.tile([0, 0, 1, 0], (2, 1)), atol=1e-6)  # the mocap body has turned
+    np.testing.assert_allclose(readout[:, 2], (readout[:, 0] - before) / 0.04, rtol=1e-4)  # mean velocity
+    np.testing.assert_array_equal(readout[:, -1], 1.0)
 
 
-def test_a_restart_of_one_row_begins_at_its_sensed_state(swing):
+def test_a_reset_of_one_row_begins_at_its_sensed_state(swing):
     simulator = swing.simulate([np.float32(9.0)] * 2)
-    fresh = simulator.prepare(np.array([[0.3, 0.0], [1.0, 0.0]], np.float32))
-    simulator.begin(fresh)
-    control = np.tile([0.5, 0, 0, 1, 1, 0, 0, 0], (2, 1)).astype(float)
-    simulator.advance(control, fresh)
+    states = simulator.prepare(np.array([[0.3, 0.0], [1.0, 0.0]], np.float32))
+    simulator.begin(states)
+    ctrl = np.tile([0.5, 0, 0, 1, 1, 0, 0, 0], (2, 1)).astype(float)
+    simulator.advance(ctrl, states)
     moved = simulator.state.copy()
-    simulator.restart(np.array([False, True]), fresh)
+    simulator.reset(np.array([False, True]), states)
     np.testing.assert_array_equal(simulator.state[0], moved[0])
     np.testing.assert_allclose(simulator.state[1, 1:], [1.0, 0.0])
-    np.testing.assert_array_equal(swing._begin(jnp.asarray(fresh[1]))[:2], fresh[1][:2])
+    np.testing.assert_array_equal(swing.initial_readout(jnp.asarray(states[1]))[:2], states[1][:2])
 
 
 def batch(family, tasks, poses=None):
-    """Return a simulator at the start of episodes, with their fresh states."""
+    """Return a simulator at the start of episodes, with their initial states."""
     simulator = family.simulate(tasks)
     keys = jax.random.split(jax.random.key(0), len(tasks))
     stacked = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *tasks)
-    fresh = np.asarray(jax.vmap(family.fresh)(keys, stacked)) if poses is None else poses
-    simulator.begin(fresh)
-    return simulator, fresh
+    states = np.asarray(jax.vmap(family.initial_state)(keys, stacked)) if poses is None else poses
+    simulator.begin(states)
+    return simulator, states
 
 
 @pytest.mark.parametrize("name", ["random-hopper", "random-hopper@reference"])
 def test_rows_are_independent(name):
-    family = load_family(name)
-    tasks, rng = [some_physique(family, seed) for seed in range(3)], np.random.default_rng(0)
-    simulator, fresh = batch(family, tasks)
-    alone = [batch(family, [task], fresh[row : row + 1])[0] for row, task in enumerate(tasks)]
+    family = find_family(name)
+    tasks, rng = [some_body(family, seed) for seed in range(3)], np.random.default_rng(0)
+    simulator, states = batch(family, tasks)
+    alone = [batch(family, [task], states[row : row + 1])[0] for row, task in enumerate(tasks)]
     for _ in range(30):
-        control = rng.uniform(-1, 1, (3, 3))
-        raw = simulator.advance(control, fresh)
+        ctrl = rng.uniform(-1, 1, (3, 3))
+        readout = simulator.advance(ctrl, states)
         for row, one in enumerate(alone):
-            np.testing.assert_array_equal(one.advance(control[row : row + 1], fresh[row : row + 1])[0], raw[row])
+            np.testing.assert_array_equal(one.advance(ctrl[row : row + 1], states[row : row + 1])[0], readout[row])
 
 
 @pytest.mark.parametrize("name", ["random-hopper", "random-hopper@reference"])
@@ -283,26 +286,26 @@ def test_rows_are_independent(name):
     [(slice(1, 2), 1e9), (slice(7, 13), 1e9), (slice(7, 13), 1e200), (slice(7, 8), np.nan)],
     ids=["far", "fast", "immensely", "nan"],
 )
-def test_an_explosion_is_flagged_and_leaves_neighbours_bits(name, columns, value):
-    family = load_family(name)
-    tasks, rng = [some_physique(family, seed) for seed in range(3)], np.random.default_rng(0)
-    (sound, fresh), (simulator, _) = batch(family, tasks), batch(family, tasks)
+def test_divergence_is_flagged_and_leaves_neighbours_bits(name, columns, value):
+    family = find_family(name)
+    tasks, rng = [some_body(family, seed) for seed in range(3)], np.random.default_rng(0)
+    (sound, states), (simulator, _) = batch(family, tasks), batch(family, tasks)
     for step in range(20):
-        control = rng.uniform(-1, 1, (3, 3))
-        expected = sound.advance(control, fresh)
+        ctrl = rng.uniform(-1, 1, (3, 3))
+        expected = sound.advance(ctrl, states)
         if step == 5:
             simulator.state[1, columns] = value
-        raw = simulator.advance(control, fresh)
-        assert raw.dtype == np.float32
-        assert np.isfinite(raw).all()
-        np.testing.assert_array_equal(raw[[0, 2]], expected[[0, 2]])
-        assert raw[1, -1] == (step != 5)
+        readout = simulator.advance(ctrl, states)
+        assert readout.dtype == np.float32
+        assert np.isfinite(readout).all()
+        np.testing.assert_array_equal(readout[[0, 2]], expected[[0, 2]])
+        assert readout[1, -1] == (step != 5)
         if step == 5:
-            np.testing.assert_array_equal(raw[1], 0.0)
+            np.testing.assert_array_equal(readout[1], 0.0)
             for it in (sound, simulator):
-                it.restart(np.array([False, True, False]), fresh)
+                it.reset(np.array([False, True, False]), states)
         if step > 5:
-            np.testing.assert_array_equal(raw[1], expected[1])  # nothing is left of it
+            np.testing.assert_array_equal(readout[1], expected[1])  # nothing is left of it
 
 
 def masses(family, torso: float, next_part: float):
@@ -313,7 +316,7 @@ def masses(family, torso: float, next_part: float):
 
 @pytest.mark.parametrize("name", ["random-hopper", "random-hopper@reference", "random-walker"])
 @pytest.mark.parametrize(
-    ("torso", "next_part", "explodes"),
+    ("torso", "next_part", "diverges"),
     [
         (1e-12, 1e-12, False),
         (1e12, 1e12, False),
@@ -325,61 +328,72 @@ def masses(family, torso: float, next_part: float):
         (np.inf, 1.0, True),
     ],
 )
-def test_absurd_masses_are_flagged_and_leave_neighbours_bits(name, torso, next_part, explodes):
-    # Within 30 steps a body explodes, or not; None: that hangs on its last bits.
-    family, rng = load_family(name), np.random.default_rng(0)
-    tasks = [some_physique(family, seed) for seed in range(3)]
-    (sound, fresh), exploded = batch(family, tasks), False
+def test_absurd_masses_are_flagged_and_leave_neighbours_bits(name, torso, next_part, diverges):
+    # Within 30 steps a body diverges, or not; None: that depends on its last bits.
+    family, rng = find_family(name), np.random.default_rng(0)
+    tasks = [some_body(family, seed) for seed in range(3)]
+    (sound, states), diverged = batch(family, tasks), False
     tasks[1] = masses(family, torso, next_part)
     simulator, _ = batch(family, tasks)
     for _ in range(30):
-        control = rng.uniform(-1, 1, (3, family.spaces.action))
-        expected, raw = sound.advance(control, fresh), simulator.advance(control, fresh)
-        assert np.isfinite(raw).all()
-        np.testing.assert_array_equal(raw[[0, 2]], expected[[0, 2]])
-        exploded |= bool(raw[1, -1] == 0.0)
-        simulator.restart(raw[:, -1] == 0.0, fresh)
-    assert explodes in (None, exploded)
+        ctrl = rng.uniform(-1, 1, (3, family.spaces.action))
+        expected, readout = sound.advance(ctrl, states), simulator.advance(ctrl, states)
+        assert np.isfinite(readout).all()
+        np.testing.assert_array_equal(readout[[0, 2]], expected[[0, 2]])
+        diverged |= bool(readout[1, -1] == 0.0)
+        simulator.reset(readout[:, -1] == 0.0, states)
+    assert diverges in (None, diverged)
 
 
 @pytest.mark.parametrize("name", ["random-hopper", "random-hopper@reference"])
-@pytest.mark.parametrize("control", [1e11, -1e30, np.inf, np.nan])
-def test_a_control_that_mujoco_would_take_for_zero_is_an_explosion(name, control):
-    family = load_family(name)
-    tasks = [some_physique(family, seed) for seed in range(3)]
-    (sound, fresh), (simulator, _) = batch(family, tasks), batch(family, tasks)
+@pytest.mark.parametrize("ctrl", [1e11, -1e30, np.inf, np.nan])
+def test_a_ctrl_that_mujoco_would_take_for_zero_is_divergence(name, ctrl):
+    family = find_family(name)
+    tasks = [some_body(family, seed) for seed in range(3)]
+    (sound, states), (simulator, _) = batch(family, tasks), batch(family, tasks)
     push = np.full((3, 3), 0.3)
-    expected, wild = sound.advance(push, fresh), push.copy()
-    wild[1, 2] = control
-    raw = simulator.advance(wild, fresh)
-    np.testing.assert_array_equal(raw[[0, 2]], expected[[0, 2]])
-    np.testing.assert_array_equal(raw[1], 0.0)
-    np.testing.assert_array_equal(simulator.state[1, 1:], fresh[1])  # where it stood
+    expected, wild = sound.advance(push, states), push.copy()
+    wild[1, 2] = ctrl
+    readout = simulator.advance(wild, states)
+    np.testing.assert_array_equal(readout[[0, 2]], expected[[0, 2]])
+    np.testing.assert_array_equal(readout[1], 0.0)
+    np.testing.assert_array_equal(simulator.state[1, 1:], states[1])  # where it stood
 
 
-def test_steering_that_divides_by_zero_is_not_taken_for_zero():
-    family = replace(RANDOM_HOPPER, steer_with=lambda body, action, task: action / body.speed[0])
-    control = family.steer(jnp.zeros(family.width), jnp.array([1.0, 0.0, -1.0]), family.stock_task)
-    np.testing.assert_array_equal(control, np.nan)
+def test_a_ctrl_that_divides_by_zero_is_not_taken_for_zero():
+    family = replace(RANDOM_HOPPER, action_to_ctrl=lambda state, action, task: action / state.qpos_rate[0])
+    ctrl = family.to_ctrl(jnp.zeros(family.readout_size), jnp.array([1.0, 0.0, -1.0]), family.stock_task)
+    np.testing.assert_array_equal(ctrl, np.nan)
+
+
+@pytest.mark.parametrize(
+    ("name", "engine"), [("random-hopper", BatchEngine), ("random-hopper@reference", SeparateEngine)]
+)
+def test_the_clock_chooses_the_engine(name, engine):
+    family = find_family(name)
+    simulator = family.simulate([family.stock_task])
+    assert type(simulator._engine) is engine
+    assert simulator._engine.frame_skip == family.fast.frame_skip
+    assert simulator.interval == pytest.approx(0.008)  # the control interval of both clocks
 
 
 def test_partial_advance_moves_only_those_rows():
-    tasks = [some_physique(RANDOM_HOPPER, seed) for seed in range(4)]
-    (every, fresh), (part, _) = batch(RANDOM_HOPPER, tasks), batch(RANDOM_HOPPER, tasks)
-    control, rows, before = np.full((4, 3), 0.3), np.array([1, 3]), part.state.copy()
-    whole, some = every.advance(control, fresh), part.advance(control, fresh, rows)
+    tasks = [some_body(RANDOM_HOPPER, seed) for seed in range(4)]
+    (every, states), (part, _) = batch(RANDOM_HOPPER, tasks), batch(RANDOM_HOPPER, tasks)
+    ctrl, rows, before = np.full((4, 3), 0.3), np.array([1, 3]), part.state.copy()
+    whole, some = every.advance(ctrl, states), part.advance(ctrl, states, rows)
     np.testing.assert_array_equal(some[rows], whole[rows])
     np.testing.assert_array_equal(part.state[rows], every.state[rows])
     np.testing.assert_array_equal(part.state[[0, 2]], before[[0, 2]])
     assert np.isfinite(some).all()
 
 
-def test_sensors_that_are_not_finite_are_an_explosion(swing):
+def test_sensors_that_are_not_finite_are_divergence(swing):
     simulator = swing.simulate([np.float32(9.0)] * 2)
-    fresh = simulator.prepare(np.array([[0.3, 0.0], [1.0, 0.0]], np.float32))
-    simulator.begin(fresh)
-    control = np.tile([0.5, 0, 0, 1, 1, 0, 0, 0], (2, 1)).astype(float)
-    control[1, 4:] = np.nan  # how the mocap body is turned: nothing but a sensor tells
-    raw = simulator.advance(control, fresh)
-    assert np.isfinite(raw).all()
-    np.testing.assert_array_equal(raw[:, -1], [1.0, 0.0])
+    states = simulator.prepare(np.array([[0.3, 0.0], [1.0, 0.0]], np.float32))
+    simulator.begin(states)
+    ctrl = np.tile([0.5, 0, 0, 1, 1, 0, 0, 0], (2, 1)).astype(float)
+    ctrl[1, 4:] = np.nan  # how the mocap body is turned: nothing but a sensor tells
+    readout = simulator.advance(ctrl, states)
+    assert np.isfinite(readout).all()
+    np.testing.assert_array_equal(readout[:, -1], [1.0, 0.0])

@@ -8,24 +8,28 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
 
 import epg
-from epg.lifetime.env_step import actor_of
-from epg.methods import filming, pictures
-from epg.evaluation.protocol import with_length
-from epg.evolution.worker import batch_of_lifetimes, make_plan
-from epg.viz import camera
-from epg.families import REGISTRY, load_family
-from epg.families.mujoco.base import MujocoFamily
-from epg.storage.files import encode_tensors, write_atomic, write_json
-from epg.people import figures, film
 from epg.cli import main
-from epg.recipes import opponent, preset
 from epg.core.errors import BadInput
 from epg.core.rng import Split, Stream, lifetime_key, stream_key
+from epg.core.types import MetaParams
+from epg.evaluation.protocol import with_updates
+from epg.evolution.task_sampling import task_sampler
+from epg.families.appearance import Appearance, CameraPose, Marks, label_numbers
+from epg.families.mujoco.base import Clock, MujocoFamily
+from epg.families.registry import REGISTRY, find_family
+from epg.lifetime.batch import batch_of_lifetimes, inner_config
+from epg.lifetime.env_step import actor_of
+from epg.lifetime.host_stepper import HostStepper
+from epg.policies.mlp import MlpPolicy
+from epg.recipes import ppo_settings, preset, recipe_of
+from epg.storage.files import encode_tensors, write_atomic, write_json
+from epg.viz import camera, curves, film, recording, task_pictures
 
 ROOT = Path(__file__).parents[1]
 FAMILY = "random-reacher"  # the quickest to compile and to draw
@@ -50,9 +54,9 @@ def colours(picture: np.ndarray) -> int:
 
 
 def one_picture(name: str, index: int = 0) -> np.ndarray:
-    posed = pictures.pose_tasks(name, 2)
+    posed = task_pictures.pose_tasks(name, 2)
     with camera.open_camera(posed.family, posed.tasks[index], (160, 120)) as eye:
-        return eye.shoot(posed.poses[0])
+        return eye.shoot(posed.qpos[0])
 
 
 @pytest.mark.parametrize("name", ["directional-hopper", "goal-ant"])
@@ -107,36 +111,42 @@ def test_the_first_way_to_draw_that_works_is_chosen(monkeypatch, chosen, works, 
     assert (seen, found) == (tried, answer)
 
 
-def teacher() -> filming.Teacher:
-    return filming.teach_by_hand(opponent(with_length(preset(FAMILY, "laptop"), 2), FAMILY), "ppo", FAMILY)
+def filmed_ppo() -> recording.FilmedLearner:
+    settings = with_updates(preset(FAMILY, "laptop"), 2)
+    tuning = recipe_of(FAMILY).tuned_ppo(settings.lifetime.steps)
+    return recording.film_policy_gradient(ppo_settings(settings, tuning, None, has_stats=False), "ppo")
 
 
 @pytest.fixture(scope="module")
-def made() -> filming.Film:
-    return filming.film(teacher(), FAMILY, seed=3, number=1, stages=3)
+def made() -> recording.Film:
+    return recording.record_film(filmed_ppo(), seed=3, number=1, stages=3)
 
 
 def test_the_film_is_of_the_lifetime_that_learn_runs(made):
-    it, family = teacher(), load_family(FAMILY)
-    plan = make_plan(it.settings, it.learner, family)
-    run = batch_of_lifetimes(plan, family, 3, Split.HELD_OUT)
-    outcome = run(np.zeros((1, 0), np.float32), np.array([1], np.int32), np.int32(0), np.float32(0))
-    assert made.final == float(outcome.final_return[0])
-    actor = actor_of(*jax.tree.map(lambda leaf: leaf[0], (outcome.policy, outcome.normaliser.observation)))
+    it, family = filmed_ppo(), find_family(FAMILY)
+    policy = MlpPolicy(it.settings.policy, family.spaces)
+    config = inner_config(it.settings, it.learner, policy, family, None)
+    run = batch_of_lifetimes(config, family, task_sampler(family, 3, Split.HELD_OUT))
+    meta = MetaParams(jnp.zeros((1, 0)), jnp.zeros(()), jnp.zeros((1, 0)))
+    result = run(meta, jnp.array([1], jnp.int32), jnp.int32(0))
+    assert made.final_return == float(result.final_return[0])
+    actor = actor_of(*jax.tree.map(lambda leaf: leaf[0], (result.policy, result.normalizer.observation)))
     score = stream_key(lifetime_key(3, Split.HELD_OUT, 0, 1), Stream.SCORE)
+    stepper = HostStepper(policy, family)
     returns = [
-        filming.roll(plan, family, [actor], made.task, key, [0])[0].gained
+        recording.play(stepper, [actor], made.task, key, [0])[0].episode_return
         for key in jax.random.split(score, it.settings.lifetime.scoring_episodes)
     ]
-    assert np.mean(returns) == pytest.approx(made.final, rel=1e-5)
-    assert made.takes[-1].gained == pytest.approx(returns[0], rel=1e-5)
-    assert [take.update for take in made.takes] == sorted({take.update for take in made.takes})
-    assert made.takes[0].update == 0
-    assert made.takes[-1].update == it.settings.lifetime.updates
+    assert np.mean(returns) == pytest.approx(made.final_return, rel=1e-5)
+    assert made.episodes[-1].episode_return == pytest.approx(returns[0], rel=1e-5)
+    updates = [episode.update for episode in made.episodes]
+    assert updates == sorted(set(updates))
+    assert updates[0] == 0
+    assert updates[-1] == it.settings.lifetime.updates
 
 
 def test_stages_begin_alike_and_only_the_policy_differs(made):
-    first, *others = (take.poses for take in made.takes)
+    first, *others = (episode.qpos for episode in made.episodes)
     assert first.shape == (51, 4)
     for other in others:
         np.testing.assert_array_equal(first[0], other[0])
@@ -144,26 +154,27 @@ def test_stages_begin_alike_and_only_the_policy_differs(made):
     np.testing.assert_array_equal(first[:, 2:], np.broadcast_to(first[0, 2:], (51, 2)))  # the target stays
 
 
-def test_the_return_of_a_take_is_that_of_its_poses(made):
-    for take in made.takes:
+def test_the_return_of_an_episode_is_that_of_its_positions(made):
+    for episode in made.episodes:
         lengths = np.array([0.1, 0.11]) * made.task.length
-        angles = np.cumsum(take.poses[1:, :2], axis=1)
+        angles = np.cumsum(episode.qpos[1:, :2], axis=1)
         tip = np.stack([np.cos(angles) @ lengths, np.sin(angles) @ lengths], axis=1)
-        assert take.gained == pytest.approx(-np.linalg.norm(tip - take.poses[1:, 2:], axis=1).sum(), rel=1e-4)
+        expected = -np.linalg.norm(tip - episode.qpos[1:, 2:], axis=1).sum()
+        assert episode.episode_return == pytest.approx(expected, rel=1e-4)
 
 
 def test_the_whole_lifetime_is_recorded(made):
-    steps = teacher().settings.lifetime.steps
-    assert made.trail.shape == (steps, 4)
-    assert np.flatnonzero(made.restarts).tolist() == list(range(49, steps, 50))
-    assert np.isfinite(made.trail).all()
+    steps = filmed_ppo().settings.lifetime.steps
+    assert made.path.shape == (steps, 4)
+    assert np.flatnonzero(made.resets).tolist() == list(range(49, steps, 50))
+    assert np.isfinite(made.path).all()
 
 
-def test_an_explosion_has_no_position():
-    inner = SimpleNamespace(advance=lambda control, fresh, rows: np.array([[1.0, 2.0, 1.0], [0.0, 0.0, 0.0]]))
-    recorder = filming.Recorder(inner, width=2)
+def test_divergence_has_no_position():
+    inner = SimpleNamespace(advance=lambda ctrl, states, rows: np.array([[1.0, 2.0, 1.0], [0.0, 0.0, 0.0]]))
+    recorder = recording.Recorder(inner, nq=2)
     recorder.advance(np.zeros((2, 1)), np.zeros((2, 1)))
-    np.testing.assert_array_equal(recorder.poses[0], [[1.0, 2.0], [np.nan, np.nan]])
+    np.testing.assert_array_equal(recorder.qpos[0], [[1.0, 2.0], [np.nan, np.nan]])
 
 
 def test_a_film_is_written_whole_or_not_at_all(tmp_path, can_draw):
@@ -190,16 +201,16 @@ def test_a_film_is_written_whole_or_not_at_all(tmp_path, can_draw):
 
 
 def test_a_video_shows_every_episode_to_its_end():
-    def take(steps):
-        return filming.Take(0, 0.0, True, np.zeros((steps + 1, 1)))
+    def episode(steps):
+        return recording.Episode(0, 0.0, True, np.zeros((steps + 1, 1)))
 
-    family = SimpleNamespace(fast=SimpleNamespace(timestep=0.01, substeps=1))
-    both = filming.Film(family, None, 0.0, (take(12), take(7)), np.zeros((0, 1)), np.zeros(0, bool))
+    family = SimpleNamespace(fast=Clock(0.01, 1))
+    both = recording.Film(family, None, 0.0, (episode(12), episode(7)), np.zeros((0, 1)), np.zeros(0, bool))
     pace, steps = film.timeline(both)
     assert (pace, steps) == (0.05, [0, 5, 10, 12])
     eye = SimpleNamespace(shoot=lambda pose: np.full((1, 1, 3), 100, np.uint8))
-    assert [shot[0, 0, 0] for shot in film._play(eye, both.takes[1], steps)] == [100, 100, 185, 185]
-    assert len(film.timeline(replace(both, takes=(take(9000),)))[1]) <= film.MOST + 1
+    assert [shot[0, 0, 0] for shot in film._play(eye, both.episodes[1], steps)] == [100, 100, 185, 185]
+    assert len(film.timeline(replace(both, episodes=(episode(9000),)))[1]) <= film.MOST + 1
 
 
 def test_mp4_where_ffmpeg_is_installed(capsys):
@@ -216,23 +227,23 @@ def test_mp4_where_ffmpeg_is_installed(capsys):
 
 def test_paths_are_drawn_light_to_dark_from_what_was_saved(tmp_path):
     path = np.cumsum(np.random.default_rng(0).normal(size=(90, 15)), axis=0).astype(np.float32)
-    restart = np.zeros(90, np.uint8)
-    restart[[29, 59]] = 1
-    tensors = {"lifetime/qpos": path, "lifetime/restart": restart, "goal": np.array([3, 4, 0], np.float32)}
+    reset = np.zeros(90, np.uint8)
+    reset[[29, 59]] = 1
+    tensors = {"lifetime/qpos": path, "lifetime/reset": reset, "goal": np.array([3, 4, 0], np.float32)}
     write_atomic(tmp_path / "film.safetensors", encode_tensors(tensors, {}))
     write_json(tmp_path / "film.json", {"title": "goal-ant, held-out task 1"})
-    png, svg = figures.paths_in_the_plane(tmp_path)
+    png, svg = curves.paths_in_the_plane(tmp_path)
     text = svg.read_text()
     assert "90 steps of training" in text
     assert "goal-ant, held-out task 1" in text
-    shades = [figures.PATHS(0.15 + 0.85 * begun / 90)[0] for begun in (0, 30, 60)]
+    shades = [curves.PATHS(0.15 + 0.85 * begun / 90)[0] for begun in (0, 30, 60)]
     assert shades == sorted(shades, reverse=True)
     assert all("#" + f"{round(255 * shade):02x}" in text for shade in shades)  # three lines, one per episode
-    assert png.read_bytes() == figures.paths_in_the_plane(tmp_path)[0].read_bytes()
+    assert png.read_bytes() == curves.paths_in_the_plane(tmp_path)[0].read_bytes()
     del tensors["goal"]
     write_atomic(tmp_path / "film.safetensors", encode_tensors(tensors, {}))
     with pytest.raises(BadInput, match=r"film\.safetensors has no path and goal"):
-        figures.paths_in_the_plane(tmp_path)
+        curves.paths_in_the_plane(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -241,7 +252,7 @@ def test_paths_are_drawn_light_to_dark_from_what_was_saved(tmp_path):
         (["render"], "name either a loss or --baseline"),
         (["render", "point-reach", "--baseline", "ppo"], "name either a loss or --baseline"),
         (["render", "--baseline", "ppo"], "--baseline needs --family"),
-        (["render", "point-reach"], "point-reach has no body that could be drawn: choose a MuJoCo family"),
+        (["render", "point-reach"], "point-reach cannot be drawn: choose a MuJoCo family"),
         (["render", "nowhere"], "no loss at nowhere"),
         (["tasks", "--picture", "a.png"], "--picture needs a family"),
         (["tasks", "goal-ant", "--picture", "a.jpg"], "a picture is a PNG: name it a.png"),
@@ -263,7 +274,7 @@ def test_bad_input_is_one_sentence(tmp_path, monkeypatch, capsys, arguments, sen
 def test_numbers_out_of_range_are_refused(name, value):
     asked = {"seed": 0, "number": 0, "stages": 3} | {name: value}
     with pytest.raises(BadInput, match=f"{'task' if name == 'number' else name} must lie"):
-        filming.film(teacher(), FAMILY, **asked)
+        recording.record_film(filmed_ppo(), **asked)
 
 
 def drawn_families() -> list[str]:
@@ -273,7 +284,7 @@ def drawn_families() -> list[str]:
 
 def test_the_page_of_families_has_a_picture_of_each():
     page = (ROOT / "docs/families.md").read_text()
-    bodies = [name for name in REGISTRY if isinstance(load_family(name), MujocoFamily)]
+    bodies = [name for name in REGISTRY if isinstance(find_family(name), MujocoFamily)]
     assert sorted([*drawn_families(), "goal-ant-no-reset"]) == sorted(bodies)
     assert all(f"`{name}`" in page for name in REGISTRY)
     for name in drawn_families():
@@ -299,6 +310,58 @@ def test_the_command_that_draws_the_families(tmp_path, can_draw):
 
 
 def test_both_directions_and_all_sides_are_in_a_picture():
-    assert set(pictures.pose_tasks("directional-hopper", 4).labels) == {"forwards", "backwards"}
-    angles = [float(np.mod(360 * task.bearing, 360)) for task in pictures.pose_tasks("goal-ant", 4).tasks]
+    assert set(task_pictures.pose_tasks("directional-hopper", 4).labels) == {"forwards", "backwards"}
+    angles = [float(np.mod(360 * task.bearing, 360)) for task in task_pictures.pose_tasks("goal-ant", 4).tasks]
     np.testing.assert_allclose(np.diff(sorted(angles)), 90.0, atol=0.1)
+
+
+# --- appearance: what a family says of its own pictures ---------------------------------------------------------------
+
+BODIES = [name for name in REGISTRY if isinstance(find_family(name), MujocoFamily)]
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_every_body_says_how_it_is_shown(name):
+    appearance = find_family(name).appearance
+    assert isinstance(appearance.camera, CameraPose)
+    posed = task_pictures.pose_tasks(name, 2)
+    for task, qpos, label in zip(posed.tasks, posed.qpos, posed.labels, strict=True):
+        marks = appearance.marks(task)
+        assert (marks.goal is None) == (marks.radius == 0.0)
+        assert marks.goal is None or np.isfinite(marks.goal).all()
+        assert qpos.shape == (posed.family.sizes.qpos,)
+        assert label == appearance.label(task)
+        assert len(label) > 5
+    camera_of_reference = find_family(f"{name}@reference").appearance.camera
+    assert camera_of_reference == appearance.camera
+
+
+def test_marks_and_labels_are_those_of_the_task():
+    ant, cheetah, fetch = (find_family(name) for name in ("goal-ant", "directional-half-cheetah", "fetch-reach"))
+    north = ant.stock_task._replace(bearing=np.float32(0.25))
+    marks = ant.appearance.marks(north)
+    np.testing.assert_allclose(marks.goal, [0.0, 10.0, 0.4], atol=1e-5)
+    np.testing.assert_allclose(marks.direction, [0.0, 10.0], atol=1e-5)
+    assert marks.path
+    assert ant.appearance.label(north) == "goal at 90°"
+    backwards = cheetah.stock_task._replace(sign=np.float32(-1.0))
+    np.testing.assert_array_equal(cheetah.appearance.marks(backwards).direction, [-1.0, 0.0])
+    assert (cheetah.appearance.label(backwards), cheetah.appearance.marks(backwards).path) == ("backwards", False)
+    np.testing.assert_allclose(fetch.appearance.marks(fetch.stock_task).goal, [1.3418, 0.7491, 0.5347], atol=1e-4)
+    body = find_family("random-hopper")
+    assert body.appearance.label(body.stock_task) == "gravity 9.81 m/s²"
+    assert body.appearance.marks(body.stock_task) == Marks()
+
+
+def test_a_family_without_an_appearance_is_shown_whole():
+    family = replace(find_family("random-hopper"), appearance=Appearance())
+    model = SimpleNamespace(
+        njnt=1,
+        jnt_type=[2],
+        stat=SimpleNamespace(center=np.array([1.0, 2.0, 0.5]), extent=2.0),  # a slide joint
+    )
+    assert camera.camera_pose(family, model) == CameraPose(120, -25, 3.6, (0.0, 0.0, 0.5), "xy")
+    model.jnt_type = [3]  # a hinge: it stays where it is
+    assert camera.camera_pose(family, model) == CameraPose(120, -25, 3.6, (1.0, 2.0, 0.5), "")
+    label = label_numbers(find_family("goal-ant").stock_task._replace(yaw=np.float32(-0.5)))
+    assert label == "bearing 0.00, yaw −0.50"

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from epg.core.errors import BadInput
+from epg.settings import LossSettings, Settings, to_dict
 from epg.storage.files import encode_tensors, write_atomic, write_json
 from epg.viz.report import _duration, _number, write_report
-from epg.core.errors import BadInput
-from epg.settings import Settings, to_dict
 
 ABOVE, ACROSS, BELOW = (3.25, 1.5, 5.75), (0.5, -1.25, 2.25), (-3.0, -5.0, -1.0)
 
@@ -22,37 +22,44 @@ def interval(value: float, low: float, high: float) -> dict[str, float]:
 
 
 FINALS = ((61.5, 58.25), (41.75, 71.125))
+LABELS = {"epg": "evolved loss", "ppo": "PPO", "ppo-8192": "PPO, 8,192 steps"}
+STEPS = {"ppo-8192": 8192}
 
 
-def write_results(run: Path, difference=ABOVE, finals=FINALS, family="point", name="epg") -> None:
+def write_results(run: Path, difference=ABOVE, finals=FINALS, family="point", names=("epg", "ppo"), tuned=True) -> None:
+    """Write a comparison of two or three methods; without a difference, what the first has learned."""
     run.mkdir(parents=True, exist_ok=True)
-    names = ("epg", "ppo") if difference else (name,)
-    labels = {"epg": "evolved loss", "ppo": "PPO"}
+    names = names if difference else names[:1]
     tasks, arrays, methods = len(finals[0]), {}, {}
     for i, name in enumerate(names):
         arrays[f"{name}/final"] = np.array(finals[i], np.float32)
         arrays[f"{name}/episode_return"] = np.ones((tasks, 64), np.float32)
         arrays[f"{name}/kl"] = np.full((tasks, 2), 0.5, np.float32)
-        numbers = interval(60.125 + i, 55.375 + i, 64.625 + i)
-        methods[name] = {"label": labels[name], "steps_per_update": 32, "interval": numbers, "nonfinite": 0}
+        methods[name] = {
+            "label": LABELS[name],
+            "steps": STEPS.get(name, 1024),
+            "updates": 32,
+            "steps_per_update": STEPS.get(name, 1024) // 32,
+            "tuned": tuned or name == "epg",
+            "interval": interval(60.125 + i, 55.375 + i, 64.625 + i),
+            "nonfinite": 0,
+        }
+        if i > 0:
+            methods[name]["difference"] = interval(*(end + i - 1 for end in difference))
     results = {
-        "kind": "compare",
+        "kind": "compare" if difference else "learn",
         "family": family,
         "tasks": tasks,
-        "steps": 8192,
+        "steps": max(method["steps"] for method in methods.values()),
         "seed": 0,
         "methods": methods,
     }
-    if difference:
-        results["difference"] = interval(*difference)
-    else:
-        results["kind"] = "learn"
     write_json(run / "results.json", results)
     write_atomic(run / "curves.safetensors", encode_tensors(arrays, {}))
 
 
 def write_evolution(run: Path) -> None:
-    settings = to_dict(Settings("point", seed=31337))
+    settings = to_dict(Settings("point", seed=31337, loss=LossSettings(inputs=("reward", "progress"))))
     config = {"format": 1, "kind": "evolve", "epg": "0.1.0", "family": "point", "settings": settings}
     names = "fitness_std fitness_best alpha variance_between variance_residual"
     rows = [
@@ -86,41 +93,60 @@ class Page(HTMLParser):
         self.text += " ".join(data.split()) + "|" if data.strip() else ""
 
 
+MANY = (tuple(float(i) for i in range(10)),) * 3
+
+
 @pytest.mark.parametrize(
     ("difference", "verdict"),
     [
-        (
-            ABOVE,
-            "better than PPO on the same 2 tasks: mean difference +3.250, 95 % interval +1.500 to +5.750",
-        ),
-        (
-            ACROSS,
-            "cannot be told apart on the same 2 tasks: mean difference +0.5000, 95 % interval −1.250 to",
-        ),
-        (
-            BELOW,
-            "worse than PPO on the same 2 tasks: mean difference −3.000, 95 % interval −5.000 to −1.000",
-        ),
+        (ABOVE, "The evolved loss is better than PPO (1,024 steps, 32 updates, tuned for this family)"),
+        (BELOW, "The evolved loss is worse than PPO (1,024 steps, 32 updates, tuned for this family)"),
+        (ACROSS, "The evolved loss and PPO (1,024 steps, 32 updates, tuned for this family) cannot be told apart"),
         ((0.0, 0.0, 0.0), "cannot be told apart"),
     ],
 )
 def test_comparison_says_what_the_paired_interval_allows(tmp_path, difference, verdict):
-    write_results(tmp_path, difference)
-    assert verdict in Page(write_report(tmp_path)).text
+    write_results(tmp_path, difference, MANY)
+    text = Page(write_report(tmp_path)).text
+    assert verdict in text
+    assert "95 % interval of the paired difference" in text
+
+
+def test_each_compared_method_has_its_own_sentence(tmp_path):
+    write_results(tmp_path, (-0.5, -0.75, -0.25), MANY, names=("epg", "ppo", "ppo-8192"), tuned=False)
+    text = Page(write_report(tmp_path)).text
+    assert "is worse than PPO (1,024 steps, 32 updates, not tuned for this family)" in text
+    assert "is better than PPO, 8,192 steps (8,192 steps, 32 updates, not tuned for this family)" in text
 
 
 def test_comparison_shows_intervals_and_every_task(tmp_path):
     write_results(tmp_path)
     text = Page(write_report(tmp_path)).text
-    assert "|evolved loss|60.12|55.38|64.62|2|0|8,192|32|" in text
-    assert "|PPO|61.12|56.38|65.62|2|0|8,192|32|" in text
+    assert "|evolved loss|60.12|55.38|64.62|2|0|1,024|32|32|yes|" in text
+    assert "|PPO|61.12|56.38|65.62|+3.250 (+1.500 to +5.750)|2|0|1,024|32|32|yes|" in text
+    assert "|task|evolved loss|PPO|difference|" in text
     assert "|0|61.50|41.75|+19.75|" in text
     assert "|1|58.25|71.12|−12.88|" in text
 
 
-def test_one_task_supports_no_verdict(tmp_path):
-    write_results(tmp_path, ABOVE, finals=((1.0,), (0.0,)))
-    assert "One task cannot tell" in Page(write_report(tmp_path)).text
+def test_differences_of_every_method_are_to_the_first(tmp_path):
+    finals = (*FINALS, (60.5, 60.25))
+    write_results(tmp_path, ACROSS, finals, names=("epg", "ppo", "ppo-8192"), tuned=False)
+    text = Page(write_report(tmp_path)).text
+    assert "|evolved loss|60.12|55.38|64.62|2|0|1,024|32|32|yes|" in text
+    assert "|PPO|61.12|56.38|65.62|+0.5000 (−1.250 to +2.250)|2|0|1,024|32|32|no|" in text
+    assert "|PPO, 8,192 steps|62.12|57.38|66.62|+1.500 (−0.2500 to +3.250)|2|0|8,192|32|256|no|" in text
+    assert "|task|evolved loss|PPO|difference|PPO, 8,192 steps|difference|" in text
+    assert "|0|61.50|41.75|+19.75|60.50|+1.000|" in text
+    assert "|1|58.25|71.12|−12.88|60.25|−2.000|" in text
+
+
+@pytest.mark.parametrize(("tasks", "sentence"), [(1, "1 task is too few"), (9, "9 tasks are too few")])
+def test_few_tasks_support_no_verdict(tmp_path, tasks, sentence):
+    write_results(tmp_path, ABOVE, finals=((1.0,) * tasks, (0.0,) * tasks))
+    text = Page(write_report(tmp_path)).text
+    assert f"{sentence} for a verdict." in text
+    assert "better than" not in text
 
 
 def test_non_finite_lifetimes_are_named_in_the_verdict(tmp_path):
@@ -139,7 +165,7 @@ def test_learning_has_one_method_and_no_difference(tmp_path):
 
 
 def test_learning_by_hand_names_the_learner(tmp_path):
-    write_results(tmp_path, difference=None, name="ppo")
+    write_results(tmp_path, difference=None, names=("ppo",))
     assert "|PPO reaches a final return of 60.12" in Page(write_report(tmp_path)).text
 
 
@@ -151,23 +177,29 @@ def test_evolution_shows_totals_settings_and_its_comparison(tmp_path):
     assert "|lifetimes non-finite|2|loss sha256|c0ffee" in alone.text
     assert "|seed|31337|" in alone.text
     assert "|kernels|8, 4|" in alone.text
-    assert "|reward|no|" in alone.text
+    assert "|inputs|reward, progress|" in alone.text
+    assert "|started from|a fresh phi|" in alone.text
     assert "|run: epg|0.1.0|" in alone.text
     assert len(alone.addresses) == 1
     assert "PPO" not in alone.text
-    write_results(tmp_path / "compare")
+    write_results(tmp_path / "compare", finals=MANY)
     both = Page(write_report(tmp_path))
     assert "better than PPO" in both.text
     assert len(both.addresses) == 2
 
 
-def test_a_search_counts_and_is_told(tmp_path):
+def change_config(run: Path, **changes) -> None:
+    config = json.loads((run / "config.json").read_text())
+    write_json(run / "config.json", config | changes)
+
+
+def test_a_warm_start_is_named(tmp_path):
     write_evolution(tmp_path)
-    step = {"epoch": 0, "side": 0, "fitness_mean": -1.5, "env_steps": 100_000, "seconds": 60.0}
-    (tmp_path / "search.jsonl").write_text(json.dumps(step) + "\n" + json.dumps(step | {"fitness_mean": 7.25}) + "\n")
-    text = Page(write_report(tmp_path)).text
-    assert "|environment steps|1,400,000|wall clock|1 h 05 min|" in text
-    assert "|search for a first target|2 steps, mean return from −1.500 to 7.250|" in text
+    change_config(tmp_path, warm_start={"kind": "policy", "sha256": "0123456789abcdef", "env_steps": 5})
+    assert "|started from|a policy (0123456789ab)|" in Page(write_report(tmp_path)).text
+    change_config(tmp_path, warm_start={"kind": "policy"})
+    with pytest.raises(BadInput, match=r"config\.json is damaged: it lacks sha256"):
+        write_report(tmp_path)
 
 
 def test_the_page_stands_alone_and_escapes(tmp_path):
@@ -217,7 +249,7 @@ def test_what_is_not_a_run_is_refused(tmp_path):
         write_report(tmp_path)
     write_results(tmp_path)
     results = json.loads((tmp_path / "results.json").read_text())
-    del results["difference"]
+    del results["methods"]["ppo"]["difference"]
     (tmp_path / "results.json").write_text(json.dumps(results))
     with pytest.raises(BadInput, match=r"results\.json is damaged"):
         write_report(tmp_path)

@@ -9,8 +9,9 @@ import optax
 import pytest
 import scipy.stats
 
-from epg.evolution.strategy import Strategy, centred_ranks, noise_scale, pair_ranks, shape_fitness, signal, step_size
 from epg.core.errors import BadInput
+from epg.evolution.fitness import centred_ranks, pair_ranks, shape_fitness, signal_variance
+from epg.evolution.strategy import Strategy, sigma, step_size
 from epg.settings import EvolutionSettings, GuidanceSettings
 
 D, V = 7, 8
@@ -28,15 +29,15 @@ class NumpyStrategy:
     def tell(self, population: np.ndarray, shaped: np.ndarray) -> None:
         """Climb (1 / V sigma) sum_v F_v eps_v minus the gradient of the L2 penalty."""
         s = self.settings
-        ascent, sigma = np.zeros(D), noise_scale(s, self.t)
+        ascent, scale = np.zeros(D), sigma(s, self.t)
         for row, fitness in zip(np.asarray(population, np.float64), shaped, strict=True):
-            ascent += fitness * (row - self.phi) / sigma / (V * sigma)
+            ascent += fitness * (row - self.phi) / scale / (V * scale)
         gradient = -ascent + 2 * s.l2 * self.phi
         self.t += 1
-        self.m = s.momentum * self.m + (1 - s.momentum) * gradient
-        self.v = s.second_moment * self.v + (1 - s.second_moment) * gradient**2
-        m, v = self.m / (1 - s.momentum**self.t), self.v / (1 - s.second_moment**self.t)
-        share = min(1.0, (self.t - 1) / s.step_size_epochs)
+        self.m = s.beta1 * self.m + (1 - s.beta1) * gradient
+        self.v = s.beta2 * self.v + (1 - s.beta2) * gradient**2
+        m, v = self.m / (1 - s.beta1**self.t), self.v / (1 - s.beta2**self.t)
+        share = min(1.0, (self.t - 1) / s.anneal_epochs)
         rate = s.step_size + share * (s.step_size_end - s.step_size)
         self.phi = self.phi - rate * m / (np.sqrt(v) + 1e-8)
 
@@ -47,9 +48,9 @@ class NumpyStrategy:
         {},
         {"antithetic": False},
         {"l2": 0.05},
-        {"momentum": 0.9, "second_moment": 0.999},
-        {"step_size_end": 0.001, "step_size_epochs": 4},
-        {"sigma_end": 0.02, "step_size_epochs": 4},
+        {"beta1": 0.9, "beta2": 0.999},
+        {"step_size_end": 0.001, "anneal_epochs": 4},
+        {"sigma_end": 0.02, "anneal_epochs": 4},
     ],
 )
 def test_tell_is_equation_7_with_adam(rng, changes):
@@ -65,7 +66,7 @@ def test_tell_is_equation_7_with_adam(rng, changes):
 
 
 def test_adam_is_optaxs(rng):
-    settings = replace(BASE, momentum=0.5)
+    settings = replace(BASE, beta1=0.5)
     ours, adam, phi = Strategy(settings, PHI), optax.adam(0.02, b1=0.5, b2=0.99), PHI
     state = adam.init(phi)
     for epoch in range(4):
@@ -77,7 +78,7 @@ def test_adam_is_optaxs(rng):
         np.testing.assert_allclose(ours.phi, phi, rtol=1e-5, atol=1e-6)
 
 
-def test_fitness_is_maximised():
+def test_fitness_is_maximized():
     target, strategy = np.linspace(1.0, -1.0, D), Strategy(BASE, PHI)
     for epoch in range(150):
         population = strategy.ask(jax.random.key(epoch))
@@ -85,23 +86,23 @@ def test_fitness_is_maximised():
     assert np.abs(strategy.phi - target).max() < 0.2  # it was 2; ranks and a fixed step leave a little noise
 
 
-def test_noise_is_normal_with_deviation_sigma():
+def test_noise_is_normal_with_std_sigma():
     strategy = Strategy(replace(BASE, noise_vectors=2000, lifetimes=2000, shard=8, antithetic=False), PHI)
     noise = (strategy.ask(jax.random.key(0)) - strategy.phi) / BASE.sigma
     assert scipy.stats.kstest(noise.ravel(), "norm").pvalue > 1e-3  # 14 000 draws
     half = noise[:1000]
-    assert not np.allclose(half, -noise[1000:], atol=0.1)  # plain noise has no pairs
+    assert not np.allclose(half, -noise[1000:], atol=0.1)  # not in pairs
 
 
 def test_sigma_falls_with_the_step_size():
-    settings = replace(BASE, noise_vectors=400, lifetimes=400, sigma_end=0.02, step_size_epochs=4)
+    settings = replace(BASE, noise_vectors=400, lifetimes=400, sigma_end=0.02, anneal_epochs=4)
     strategy, measured = Strategy(settings, PHI), []
     for epoch in range(7):
         population = strategy.ask(jax.random.key(epoch))
         measured.append((population - strategy.phi).std())
         strategy.tell(population, np.zeros(400, np.float32))
     expected = [0.1, 0.1, 0.08, 0.06, 0.04, 0.02, 0.02]
-    np.testing.assert_allclose([noise_scale(settings, epoch) for epoch in range(7)], expected)
+    np.testing.assert_allclose([sigma(settings, epoch) for epoch in range(7)], expected)
     np.testing.assert_allclose(measured, expected, rtol=0.08)  # 2800 numbers each
 
 
@@ -132,7 +133,7 @@ def test_non_finite_fitness_is_worst_and_shared(bad):
     np.testing.assert_allclose(centred_ranks(np.array([bad, np.nan, np.inf])), 0.0)
 
 
-def test_common_tasks_are_ranked_each_by_itself():
+def test_shared_tasks_are_ranked_each_by_itself():
     fitness = np.array([[1.0, 500.0], [2.0, 100.0], [3.0, 300.0]])
     np.testing.assert_allclose(shape_fitness(fitness, "all"), [0.0, -0.25, 0.25])  # mean of (-.5,.5), (0,-.5), (.5,0)
     np.testing.assert_allclose(shape_fitness(fitness, "none"), [0.5, -0.5, 0.0])  # rank of 250.5, 51, 151.5
@@ -144,18 +145,18 @@ def test_signal_by_hand():
     fitness = np.array([[0.0, 12.0], [4.0, 12.0]])
     # Row means 6 and 8, column means 2 and 12, grand mean 7: residuals ∓1, mean square 4 / 1.
     # Mean square between rows 2 * ((6-7)^2 + (8-7)^2) / 1 = 4, so the component is (4 - 4) / 2 = 0.
-    np.testing.assert_allclose(signal(fitness, "all"), (0.0, 4.0))
+    np.testing.assert_allclose(signal_variance(fitness, "all"), (0.0, 4.0))
     # One-way: within rows 2 * 6^2 + 2 * 4^2 = 104 with 2 degrees; negative estimate reported as zero.
-    np.testing.assert_allclose(signal(fitness, "none"), (0.0, 52.0))
+    np.testing.assert_allclose(signal_variance(fitness, "none"), (0.0, 52.0))
     clear = np.array([[0.0, 10.0], [4.0, 12.0]])  # row means 5, 8; residuals ∓0.5; MSB 2 * 4.5 = 9, MSE 1
-    np.testing.assert_allclose(signal(clear, "all"), (4.0, 1.0))
+    np.testing.assert_allclose(signal_variance(clear, "all"), (4.0, 1.0))
 
 
 def test_signal_without_anything_to_compare_is_nan():
-    assert np.isnan(signal(np.ones((4, 1)), "all")).all()
-    assert np.isnan(signal(np.array([[1.0, 2.0], [np.nan, 2.0]]), "all")).all()
+    assert np.isnan(signal_variance(np.ones((4, 1)), "all")).all()
+    assert np.isnan(signal_variance(np.array([[1.0, 2.0], [np.nan, 2.0]]), "all")).all()
     whole = np.array([[0.0, 10.0], [4.0, 12.0]])
-    assert signal(np.vstack([whole, [np.nan, 0.0]]), "all") == signal(whole, "all")
+    assert signal_variance(np.vstack([whole, [np.nan, 0.0]]), "all") == signal_variance(whole, "all")
 
 
 @pytest.mark.parametrize("sharing", ["all", "none", "pair"])
@@ -166,7 +167,7 @@ def test_signal_recovers_simulated_components(rng, sharing):
     if sharing == "pair":  # opposite effects, tasks of their own; half a difference halves the residual's variance
         loss, task = np.vstack([loss, -loss]), np.tile(rng.normal(0, 50, (4000, 4)), (2, 1))
         expected = [4.0, 4.5]
-    between, residual = signal(loss + task + rng.normal(0, 3, (len(loss), 4)), sharing)
+    between, residual = signal_variance(loss + task + rng.normal(0, 3, (len(loss), 4)), sharing)
     np.testing.assert_allclose([between, residual], expected, rtol=0.1)
 
 
@@ -192,7 +193,7 @@ def test_a_pair_with_one_non_finite_loss_is_lost_by_it(bad):
 
 def test_step_size_is_what_optax_applies():
     # With beta1 = beta2 = 0 (nearly) Adam moves every component by exactly the step size.
-    settings = replace(BASE, step_size=0.1, step_size_end=0.02, step_size_epochs=4, second_moment=1e-12)
+    settings = replace(BASE, step_size=0.1, step_size_end=0.02, anneal_epochs=4, beta2=1e-12)
     strategy = Strategy(settings, PHI)
     for epoch, expected in enumerate([0.1, 0.08, 0.06, 0.04, 0.02, 0.02, 0.02]):
         before, population = strategy.phi, strategy.ask(jax.random.key(epoch))
@@ -207,24 +208,73 @@ def test_guidance_falls_from_one_to_exactly_zero():
     assert GuidanceSettings(learner="none").alpha(0) == 0.0
 
 
-def test_restored_state_continues_bit_for_bit(rng):
-    settings = replace(BASE, step_size_end=0.001, step_size_epochs=3, l2=0.01, momentum=0.5)
-    whole, shaped = Strategy(settings, PHI), [centred_ranks(rng.normal(size=V)) for _ in range(4)]
+SHARES = {  # on noise and steps
+    "all": None,
+    "scaled": jnp.linspace(0.25, 2.0, D),
+    "some fixed": jnp.array([1.0, 0.0, 0.5, 0.0, 1.0, 1.0, 0.0]),
+}
+
+
+@pytest.mark.parametrize("share", SHARES)
+def test_restored_state_continues_bit_for_bit(rng, share):
+    settings = replace(BASE, step_size_end=0.001, anneal_epochs=3, l2=0.01, beta1=0.5)
+    whole = Strategy(settings, PHI, SHARES[share])
+    shaped = [centred_ranks(rng.normal(size=V)) for _ in range(4)]
     for epoch in range(2):
         whole.tell(whole.ask(jax.random.key(epoch)), shaped[epoch])
-    resumed = Strategy(settings, jnp.zeros(D))
+    resumed = Strategy(settings, jnp.zeros(D), SHARES[share])
     resumed.restore(whole.state())
+    np.testing.assert_array_equal(whole.phi, resumed.phi)
     for epoch in (2, 3):
         populations = [it.ask(jax.random.key(epoch)) for it in (whole, resumed)]
         np.testing.assert_array_equal(*populations)
         for it in (whole, resumed):
             it.tell(populations[0], shaped[epoch])
         np.testing.assert_array_equal(whole.phi, resumed.phi)
+    assert np.abs(whole.phi - PHI).max() > 0.001
+    if share == "some fixed":
+        np.testing.assert_array_equal(whole.phi[[1, 3, 6]], PHI[jnp.array([1, 3, 6])])
 
 
-def test_restore_refuses_another_size():
-    with pytest.raises(ValueError, match="shape"):
+def test_state_is_saved_by_readable_names():
+    state = Strategy(BASE, PHI).state()
+    assert all(name.startswith("strategy/") for name in state)
+    np.testing.assert_array_equal(state["strategy/mean"], PHI)
+    moments = {name.rsplit("/", 1)[-1] for name in state if name.startswith("strategy/opt_state/")}
+    assert {"mu", "nu", "count"} <= moments  # of Adam
+    assert not any(name.rsplit("/", 1)[-1].isdigit() for name in state)
+
+
+def test_restore_finds_tensors_by_name_whatever_their_order_and_ignores_others(rng):
+    one, other = Strategy(BASE, PHI), Strategy(BASE, jnp.zeros(D))
+    one.tell(one.ask(jax.random.key(0)), centred_ranks(rng.normal(size=V)))
+    other.restore({"obs_mean": np.zeros(3, np.float32)} | dict(reversed(one.state().items())))
+    for name, value in one.state().items():
+        np.testing.assert_array_equal(other.state()[name], value)
+
+
+@pytest.mark.parametrize("change", ["renamed", "missing", "added"])
+def test_restore_refuses_a_wrong_name(change):
+    state = Strategy(BASE, PHI).state()
+    if change != "added":
+        value = state.pop("strategy/mean")
+    if change != "missing":
+        state["strategy/average"] = value if change == "renamed" else np.zeros(D, np.float32)
+    wrong = "strategy/mean" if change == "missing" else "strategy/average"
+    with pytest.raises(ValueError, match=f"differs in {wrong}"):
+        Strategy(BASE, PHI).restore(state)
+
+
+def test_restore_refuses_another_size_type_or_a_non_finite_phi():
+    with pytest.raises(ValueError, match=r"strategy/\S+ must be float32 \(8,\), not float32 \(7,\)"):
         Strategy(BASE, jnp.zeros(D + 1)).restore(Strategy(BASE, PHI).state())
+    state = Strategy(BASE, PHI).state()
+    with pytest.raises(ValueError, match=r"strategy/mean must be float32 \(7,\), not float64 \(7,\)"):
+        Strategy(BASE, PHI).restore(state | {"strategy/mean": np.zeros(D)})
+    with pytest.raises(ValueError, match="phi holds a number that is not finite"):
+        Strategy(BASE, PHI).restore(state | {"strategy/mean": np.full(D, np.nan, np.float32)})
+    with pytest.raises(ValueError, match="phi holds a number that is not finite"):
+        Strategy(BASE, PHI).restore(state | {"strategy/fixed": np.full(D, np.inf, np.float32)})
 
 
 @pytest.mark.parametrize("antithetic", [True, False])

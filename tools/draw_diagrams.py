@@ -22,7 +22,7 @@ PACKAGES = {  # name: (centre x, row, colour, what it holds)
     "viz": (400, 2, GREEN, "curves, report, film, camera"),
     "bench": (770, 2, GREEN, "steps per second"),
     "zoo": (1060, 2, GREEN, "shipped losses"),
-    "evaluation": (400, 3, GREEN, "learn, compare, family checker"),
+    "evaluation": (400, 3, GREEN, "learn, compare, probe, checker"),
     "recipes": (1060, 3, GREEN, "one file per family: presets"),
     "baselines": (400, 4, GREEN, "best fixed policy"),
     "evolution": (600, 5, ORANGE, "Algorithm 1: loop.py, strategy.py"),
@@ -88,7 +88,8 @@ OUTER = (  # one epoch
 
 def text(x: float, y: float, content: str, size: float = 12, colour: str = INK, extra: str = "") -> str:
     """Return centred text."""
-    return f"<text x='{x}' y='{y}' font-size='{size}' fill='{colour}' text-anchor='middle' {extra}>{escape(content)}</text>"
+    style = f"font-size='{size}' fill='{colour}' text-anchor='middle' {extra}"
+    return f"<text x='{x}' y='{y}' {style}>{escape(content)}</text>"
 
 
 def box(x: float, y: float, width: float, height: float, colour: str) -> str:
@@ -96,11 +97,16 @@ def box(x: float, y: float, width: float, height: float, colour: str) -> str:
     return f"<rect x='{x}' y='{y}' width='{width}' height='{height}' rx='8' fill='{colour}' stroke='{LINE}'/>"
 
 
-def arrow(path: str, title: str = "", dash: str = "") -> str:
+def arrow(path: str, title: str = "") -> str:
     """Return a line with an arrowhead; a browser shows the title when the mouse is on it."""
     named = f"<title>{escape(title)}</title>" if title else ""
-    style = f"stroke-dasharray='{dash}'" if dash else ""
-    return f"<path d='{path}' fill='none' stroke='{LINE}' stroke-width='1.6' marker-end='url(#head)' {style}>{named}</path>"
+    style = f"fill='none' stroke='{LINE}' stroke-width='1.6' marker-end='url(#head)'"
+    return f"<path d='{path}' {style}>{named}</path>"
+
+
+def frame(x: float, y: float, width: float, height: float, colour: str) -> str:
+    """Return a dashed frame."""
+    return box(x, y, width, height, colour).replace("/>", " stroke-dasharray='5 4'/>")
 
 
 def page(width: int, height: int, parts: list[str], label: str) -> str:
@@ -109,7 +115,9 @@ def page(width: int, height: int, parts: list[str], label: str) -> str:
         "<defs><marker id='head' viewBox='0 0 10 10' refX='9' refY='5' markerWidth='8' markerHeight='8' orient='auto'>"
         f"<path d='M0 0 L10 5 L0 10 z' fill='{LINE}'/></marker></defs>"
     )
-    opening = f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' width='{width}' height='{height}'"
+    opening = (
+        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' width='{width}' height='{height}'"
+    )
     opening += f" role='img' aria-label='{escape(label)}' {FONT}>"
     return "\n".join([opening, f"<rect width='{width}' height='{height}' fill='white'/>", head, *parts, "</svg>", ""])
 
@@ -136,9 +144,7 @@ def architecture() -> str:
     """Draw the packages and what imports what."""
     parts = [import_arrow(*pair) for pair in IMPORTS]
     bar = 24 + 11 * ROW
-    parts.append(
-        f"<rect x='120' y='{bar - 4}' width='960' height='110' rx='10' fill='none' stroke='{LINE}' stroke-dasharray='5 4'/>"
-    )
+    parts.append(frame(120, bar - 4, 960, 110, "none"))
     parts.append(text(600, bar + 15, "imported by nearly all packages above; these arrows are left out", 12, PALE))
     for name, (x, _, colour, content) in PACKAGES.items():
         y = top(name)
@@ -183,13 +189,12 @@ def transition() -> str:
     parts.append(arrow(f"M{x[1]} 100 C{x[1]} 58 {x[0]} 58 {x[0]} 98"))
     parts.append(text((x[0] + x[1]) / 2, 60, "ctrl: every step, M times", 12, PALE))
     parts.append(arrow(f"M{x[6]} 196 C{x[6]} 262 {x[1]} 262 {x[1]} 198"))
-    parts.append(text((x[1] + x[6]) / 2, 238, "acts for the next M steps: U / M times; then scoring trajectories", 12, PALE))
+    parts.append(
+        text((x[1] + x[6]) / 2, 238, "acts for the next M steps: U / M times; then scoring trajectories", 12, PALE)
+    )
     parts.append(text(20, 314, "One epoch (Algorithm 1)", 16, INK, "font-weight='bold'"))
     outer, x = chain(OUTER, 376, 136, 18, 12)
-    edge = x[3] - 68 - 9
-    parts.append(
-        f"<rect x='{edge}' y='356' width='{136 + 18}' height='136' rx='10' fill='#f8fafc' stroke='{LINE}' stroke-dasharray='5 4'/>"
-    )
+    parts.append(frame(x[3] - 68 - 9, 356, 136 + 18, 136, "#f8fafc"))
     parts += outer
     parts.append(text(x[3], 346, "worker processes", 12, PALE))
     parts.append(text(x[3], 510, "across the dashed line:", 12, PALE))

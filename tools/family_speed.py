@@ -20,32 +20,38 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
-from epg.learners import evolved  # noqa: E402
-from epg.evolution.worker import batch_of_lifetimes, find_family, make_plan  # noqa: E402
 from epg.bench.timed_lifetimes import initial_losses  # noqa: E402
 from epg.core.rng import Split  # noqa: E402
+from epg.core.types import MetaParams  # noqa: E402
+from epg.evolution.task_sampling import task_sampler  # noqa: E402
+from epg.families.registry import find_family  # noqa: E402
+from epg.learners.registry import evolution_learner  # noqa: E402
+from epg.lifetime.batch import batch_of_lifetimes, inner_config  # noqa: E402
+from epg.policies.mlp import MlpPolicy  # noqa: E402
 from epg.settings import LifetimeSettings, Settings  # noqa: E402
 
 FAMILIES = ("my_family:WINDY_CART", "my_mujoco_family:SWINGER", "my_gym_family:PLANETS")
 LIFETIMES = 32
 
 
-def trial(family: str):
-    """Return a function that runs 32 lifetimes of 2048 steps and says how many steps that took in all."""
+def lifetimes_of(family: str):
+    """Return a function that runs 32 lifetimes of 2048 steps and returns how many steps that took in all."""
     settings = Settings(family=f"examples.{family}", lifetime=LifetimeSettings(updates=64))
     found = find_family(settings.family)
-    plan = make_plan(settings, evolved(settings, found.spaces), found)
-    batch = batch_of_lifetimes(plan, found, settings.seed, Split.TRAIN)
+    policy = MlpPolicy(settings.policy, found.spaces)
+    config = inner_config(settings, evolution_learner(settings, found.spaces, policy), policy, found, None)
+    batch = batch_of_lifetimes(config, found, task_sampler(found, settings.seed, Split.TRAIN))
     phi, rows = jnp.asarray(initial_losses(settings, LIFETIMES)), jnp.arange(LIFETIMES)
-    return lambda: int(np.sum(jax.block_until_ready(batch(phi, rows, jnp.int32(0), jnp.float32(0))).env_steps))
+    meta = MetaParams(phi, jnp.float32(0), jnp.zeros((LIFETIMES, 0)))
+    return lambda: int(np.sum(jax.block_until_ready(batch(meta, rows, jnp.int32(0))).env_steps))
 
 
 def main(rounds: int) -> None:
     """Print the table."""
-    trials = {family: trial(family) for family in FAMILIES}
+    runs = {family: lifetimes_of(family) for family in FAMILIES}
     best = dict.fromkeys(FAMILIES, 0.0)
     for turn in range(rounds + 1):
-        for family, run in trials.items():
+        for family, run in runs.items():
             began = time.process_time()
             steps = run()
             if turn:  # the first one compiles

@@ -3,7 +3,7 @@
 .venv/bin/python tools/fast_physics.py [FAMILY ...]     writes the table of docs/physics.md, about 10 minutes for all
 
 Drift: the same tasks, first states and random actions in both; the median over 64 lifetimes of the largest difference
-of a generalised position. Return: policies trained by PPO in fast physics on 32 training tasks, each then run for
+of a generalized position. Return: policies trained by PPO in fast physics on 32 training tasks, each then run for
 16 episodes in both, from the same first states and with the same action noise; the 95 % interval of the paired
 difference of the tasks' mean returns.
 """
@@ -20,14 +20,18 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
-from epg.lifetime.host_driver import HostDriver, Stage  # noqa: E402
-from epg.learners import Control, hand_made  # noqa: E402
-from epg.evolution.worker import draw_lifetimes, find_family, make_plan  # noqa: E402
+from epg.core.rng import Split  # noqa: E402
+from epg.core.types import MetaParams  # noqa: E402
+from epg.evaluation.statistics import bootstrap  # noqa: E402
+from epg.evolution.task_sampling import task_sampler  # noqa: E402
 from epg.families.base import unstack  # noqa: E402
 from epg.families.mujoco.base import MujocoFamily  # noqa: E402
-from epg.evaluation.statistics import bootstrap  # noqa: E402
-from epg import recipes as presets  # noqa: E402
-from epg.core.rng import Split  # noqa: E402
+from epg.families.registry import find_family  # noqa: E402
+from epg.learners.registry import policy_gradient  # noqa: E402
+from epg.lifetime.batch import inner_config  # noqa: E402
+from epg.lifetime.host_driver import HostDriver  # noqa: E402
+from epg.policies.mlp import MlpPolicy  # noqa: E402
+from epg.recipes import ppo_settings, preset, recipe_of  # noqa: E402
 
 FAMILIES = (
     "random-hopper",
@@ -46,39 +50,41 @@ ROWS, EPISODES, MOMENTS = 32, 16, (5, 20)
 def drift(family: MujocoFamily) -> list[float]:
     """Return the median drift after 5 and 20 control intervals."""
     tasks, keys = draw(family, 64)
-    fresh = np.asarray(jax.vmap(family.fresh)(keys, tasks))
+    first = np.asarray(jax.vmap(family.initial_state)(keys, tasks))
     paths = []
     for physics in (family, family.reference):
         rng, simulator, path = np.random.default_rng(0), physics.simulate(unstack(tasks, 64)), []
-        raw = simulator.begin(simulator.prepare(fresh))
+        states = simulator.prepare(first)
+        readout = simulator.begin(states)
         for _ in range(max(MOMENTS)):
             action = rng.normal(size=(64, family.spaces.action)).astype(np.float32)
-            control = np.asarray(jax.vmap(family.steer)(jnp.asarray(raw), action, tasks))
-            raw = simulator.advance(control, fresh)
-            path.append(raw[:, : family.sizes.qpos])
+            ctrl = np.asarray(jax.vmap(family.to_ctrl)(jnp.asarray(readout), action, tasks))
+            readout = simulator.advance(ctrl, states)
+            path.append(readout[:, : family.sizes.qpos])
         paths.append(path)
     return [float(np.median(np.abs(paths[0][at - 1] - paths[1][at - 1]).max(axis=1))) for at in MOMENTS]
 
 
 def draw(family: MujocoFamily, rows: int) -> tuple:
     """Draw training tasks and keys."""
-    return jax.jit(jax.vmap(draw_lifetimes(family, 1, Split.TRAIN), (0, None)))(jnp.arange(rows), jnp.int32(0))
+    return jax.jit(jax.vmap(task_sampler(family, 1, Split.TRAIN), (0, None)))(jnp.arange(rows), jnp.int32(0))
 
 
 def agreement(family: MujocoFamily) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean return of each task's policy, in fast and in reference physics."""
-    settings = presets.opponent(presets.preset(family.name, "laptop"), family.name)
-    plan = make_plan(settings, hand_made("ppo", settings, family.spaces), family)
+    laptop = preset(family.name, "laptop")
+    settings = ppo_settings(laptop, recipe_of(family.name).tuned_ppo(laptop.lifetime.steps), None, has_stats=False)
+    policy = MlpPolicy(settings.policy, family.spaces)
+    config = inner_config(settings, policy_gradient("ppo", settings, family.spaces, policy), policy, family, None)
     tasks, keys = draw(family, ROWS)
-    kept = []
-    HostDriver(plan, family).run(
-        keys, tasks, Control(jnp.zeros((ROWS, 0)), jnp.float32(0)), lambda _, students: kept.append(students)
-    )
-    many = replace(plan, lifetime=replace(plan.lifetime, scoring_episodes=EPISODES))
+    meta, kept = MetaParams(jnp.zeros((ROWS, 0)), jnp.float32(0), jnp.zeros((ROWS, 0))), []
+    driver = HostDriver(config, family)
+    driver.run(keys, tasks, meta, lambda _, learners: kept.append(driver.actors(learners)))
+    many = replace(config, lifetime=replace(config.lifetime, scoring_episodes=EPISODES))
     returns = []
     for physics in (family, family.reference):
-        stage = Stage(physics.simulate(unstack(tasks, ROWS)), tasks, keys)
-        returns.append(HostDriver(many, physics).score(kept[-1], stage).returns.mean(axis=1))
+        scoring = HostDriver(many, physics)
+        returns.append(scoring.score(scoring.stepper.batch(keys, tasks), kept[-1]).returns.mean(axis=1))
     return returns[0], returns[1]
 
 

@@ -23,11 +23,12 @@ use_single_thread()
 
 import numpy as np  # noqa: E402
 
-from epg.evolution.loop import Evolution  # noqa: E402
-from epg.executors import Executor, available_cores, make_executor  # noqa: E402
 from epg.evaluation.statistics import bootstrap  # noqa: E402
+from epg.evolution.loop import Evolution  # noqa: E402
+from epg.evolution.worker import BUILD, ShardResult, work_config  # noqa: E402
+from epg.executors import Executor, available_cores, make_executor  # noqa: E402
 from epg.recipes import preset  # noqa: E402
-from epg.settings import Settings, to_dict  # noqa: E402
+from epg.settings import Settings  # noqa: E402
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAPER_LIFETIMES, PAPER_STEPS = 256, 128 * 64
@@ -79,13 +80,13 @@ def measure(quick: bool) -> Measured:
     settings, processes, load = sized(quick), available_cores(), os.getloadavg()[0]
     state, overhead = Evolution(settings), {}
     population = state.ask()
-    requests = list(state.requests(population))
+    requests = [request.to_arrays() for request in state.requests(population)]
     for name in ("local", "ray"):
         with make_executor(name, "measure_scaling:echo", {}, processes) as executor:
             count, dimension = 20 if quick else 400, population.shape[1]
             overhead[name] = per_shard(executor, 1, dimension, count) | per_shard(executor, 32, dimension, count)
     epochs: dict[str, list[float]] = {"local": [], "ray": []}
-    work = ("epg.evolution.worker:build", to_dict(settings), processes)
+    work = (BUILD, work_config(settings, None), processes)
     with make_executor("local", *work) as local, make_executor("ray", *work) as ray:
         pair, results = {"local": local, "ray": ray}, []
         for turn in range(3 if quick else TURNS + 1):
@@ -93,9 +94,10 @@ def measure(quick: bool) -> Measured:
                 began = time.perf_counter()
                 results = pair[name].map(requests)
                 epochs[name] += [time.perf_counter() - began] if turn else []  # the first compiles
-    state.tell(population, results, 1.0)  # compiles
+    shards = [ShardResult.from_arrays(result) for result in results]
+    state.tell(population, shards, 1.0)  # compiles
     began = time.perf_counter()
-    state.tell(state.ask(), results, 1.0)
+    state.tell(state.ask(), shards, 1.0)
     return Measured(_machine(), processes, overhead, epochs, time.perf_counter() - began, load)
 
 

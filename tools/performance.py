@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from epg.families import REGISTRY
+from epg.families.registry import REGISTRY
 
 NUMBERS, PAGE = Path("docs/performance.json"), Path("docs/performance.md")
 MARK = "<!-- the table below is written by tools/performance.py -->"

@@ -1,22 +1,20 @@
-"""Measure the evolved losses on held-out tasks and write docs/results.md.
+"""Measure evolved losses on held-out tasks and write docs/results.md.
 
-.venv/bin/python tools/results.py                        every family with runs below lab/, a few minutes each
+.venv/bin/python tools/results.py                        every loss of the zoo and of lab/, minutes each
 .venv/bin/python tools/results.py random-hopper          these only; the others keep their numbers
 .venv/bin/python tools/results.py --draw                 write the page again from docs/results.json
 
-Both also write held_out.json beside each shipped loss, which `epg losses` tells; point-goal and point-reach, whose
-runs are not in lab/, have that only.
-
-lab/FAMILY-sN are the evolutions, one per seed; one without a loss is not done, and waits to be resumed. The one whose
-loss trains the best policies on training tasks is shipped, that is, copied into the package, before it is measured.
+lab/FAMILY-sN are evolutions, one per seed; one without a loss has not ended, and waits to be resumed. The one whose
+loss trains the best policies on training tasks is copied into the zoo before it is measured. A loss of the zoo without
+runs in lab/ is measured as it is. Both write held_out.json beside the loss, which `epg losses` shows.
 """
 
 import argparse
 import json
 import shutil
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from epg.core.runtime import use_single_thread
 
@@ -26,114 +24,131 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
-from epg.evaluation.protocol import fitting, ranked_worst, record  # noqa: E402
-from epg.evolution.worker import draw_lifetimes, find_family  # noqa: E402
-from epg.storage.loss_artefact import LOSS_MANIFEST, LOSS_TENSORS  # noqa: E402
-from epg.storage.files import read_tensors, write_json  # noqa: E402
-from epg.evaluation.statistics import bootstrap, paired_difference  # noqa: E402
-from epg import api  # noqa: E402
-from epg.viz.curves import fitness_over_epochs  # noqa: E402
-from epg.zoo import HELD_OUT, SHIPPED, load_loss  # noqa: E402
+from epg import api, zoo  # noqa: E402
 from epg.core.rng import Split  # noqa: E402
+from epg.evaluation.protocol import fitting_learner, obs_stats_of, ranked_worst, record, settings_of  # noqa: E402
+from epg.evaluation.statistics import bootstrap, paired_difference  # noqa: E402
+from epg.evolution.task_sampling import task_sampler  # noqa: E402
+from epg.families.registry import find_family  # noqa: E402
+from epg.storage.files import read_tensors, write_json  # noqa: E402
+from epg.storage.loss_artefact import LOSS, LossArtefact, load_loss  # noqa: E402
+from epg.storage.metrics import read_metrics  # noqa: E402
+from epg.viz.curves import fitness_over_epochs  # noqa: E402
 
 LAB, NUMBERS, PAGE, IMAGES = Path("lab"), Path("docs/results.json"), Path("docs/results.md"), Path("docs/images")
 MARK = "<!-- what follows is written by tools/results.py -->"
-TASKS, SEED, LONG = 20, 0, 8192
-CHOICE = 64  # training tasks on which the loss to ship is chosen
+TASKS, SEED, LONG = 20, 20261117, api.PAPER_STEPS  # a seed that no table used before
+CHOICE = 64  # training tasks on which the loss for the zoo is chosen
+
+Result = dict[str, Any]
 
 
-def runs_of(family: str) -> list[Path]:
-    """Return the evolutions of a family that are done, by seed; the others wait to be resumed."""
-    return sorted(path.parent for path in LAB.glob(f"{family}-s*/loss.json"))
+def runs_of(name: str) -> list[Path]:
+    """Return the evolutions of a loss that have ended, by seed."""
+    return sorted(path.parent for path in LAB.glob(f"{name}-s*/{LOSS.manifest}"))
 
 
-def on_training_tasks(family: str) -> dict[str, float]:
+def in_zoo() -> dict[str, str]:
+    """Return the digest of each loss of the zoo that this epg can load."""
+    return {it.name: it.artefact.manifest["sha256"] for it in zoo.list_losses(Path("none")) if it.shipped}
+
+
+def all_names() -> list[str]:
+    """Return the names of all losses: of the zoo and of lab/."""
+    return sorted({*in_zoo(), *(run.name.rpartition("-s")[0] for run in runs_of("*"))})
+
+
+def on_training_tasks(name: str) -> dict[str, float]:
     """Return the mean return on training tasks of policies that each evolution's loss trained."""
     means = {}
-    for run in runs_of(family):
+    for run in runs_of(name):
         loss = load_loss(run)
-        learnt = record(*fitting(loss, family), family, CHOICE, SEED, loss.phi, ("epg", run.name), Split.TRAIN)
-        means[run.name] = float(ranked_worst(learnt.final).mean())
+        settings, learner = fitting_learner(loss, loss.manifest["family"])
+        label = ("epg", run.name)
+        result = record(settings, learner, CHOICE, SEED, loss.phi, obs_stats_of(loss), label, Split.TRAIN)
+        means[run.name] = float(ranked_worst(result.final).mean())
     return means
 
 
-def ship(family: str, run: str) -> None:
-    """Put the loss of an evolution into the package; what was measured of the one before it goes."""
-    there = SHIPPED / family
+def ship(name: str, run: str) -> None:
+    """Copy the loss of an evolution into the zoo; what was measured of the one before it is deleted."""
+    there = zoo.ZOO / name
     there.mkdir(exist_ok=True)
-    (there / HELD_OUT).unlink(missing_ok=True)
-    for name in (LOSS_TENSORS, LOSS_MANIFEST):
-        shutil.copy(LAB / run / name, there / name)
+    (there / zoo.HELD_OUT).unlink(missing_ok=True)
+    for file in (LOSS.tensors, LOSS.manifest):
+        shutil.copy(LAB / run / file, there / file)
 
 
-def measure(family: str, means: dict[str, float]) -> dict:
-    """Set every seed's loss, and the shipped one, against PPO on the same held-out tasks."""
-    shipped = load_loss(family)
+def measure(name: str, means: dict[str, float]) -> Result:
+    """Compare the loss of the zoo, and that of every seed, with PPO on the same held-out tasks."""
+    shipped = zoo.load_loss(name)
+    family, runs = shipped.manifest["family"], runs_of(name)
     with tempfile.TemporaryDirectory() as folder:
-        same = api.compare(family, shipped, tasks=TASKS, seed=SEED, run=Path(folder) / "same")
-        long = api.compare(family, shipped, tasks=TASKS, seed=SEED, ppo_steps=LONG, run=Path(folder) / "long")
-        finals = {"ppo": _final(same, "ppo"), "ppo_long": _final(long, "ppo"), "shipped": _final(same, "epg")}
-        for run in runs_of(family):
+        compared = api.compare(shipped, tasks=TASKS, seed=SEED, ppo_steps=[LONG], run=Path(folder) / "compare")
+        methods = compared["methods"]
+        long = f"ppo-{LONG}" if f"ppo-{LONG}" in methods else "ppo"  # a loss may have as many steps itself
+        of = {"shipped": "epg", "ppo": "ppo", "ppo_long": long}
+        finals = {key: _final(compared, method) for key, method in of.items()}
+        for run in runs:
             if load_loss(run).manifest["sha256"] == shipped.manifest["sha256"]:
                 finals[run.name] = finals["shipped"]
                 continue
-            learnt = api.learn(run, family, tasks=TASKS, seed=SEED, run=Path(folder) / run.name)
-            finals[run.name] = _final(learnt, "epg")
-        if runs_of(family):
-            drawn = Path(long["run"]) / "figures" / "learning_curves.png"
-            shutil.copy(drawn, IMAGES / f"{family}.png")
-    for path in fitness_over_epochs(runs_of(family)) if runs_of(family) else ():
+            learned = api.learn(run, family, tasks=TASKS, seed=SEED, run=Path(folder) / run.name)
+            finals[run.name] = _final(learned, "epg")
+        shutil.copy(Path(compared["run"]) / "figures" / "learning_curves.png", IMAGES / f"{name}.png")
+    for path in fitness_over_epochs(runs) if runs else ():
         if path.suffix == ".png":
-            shutil.copy(path, IMAGES / f"{family}-fitness.png")
+            shutil.copy(path, IMAGES / f"{name}-fitness.png")
         path.unlink()
     return {
-        "steps": {"loss": same["methods"]["epg"]["steps"], "ppo": same["methods"]["ppo"]["steps"], "ppo_long": LONG},
-        "reward": shipped.manifest["settings"]["loss"]["reward"],
+        "family": family,
+        "steps": {"loss": methods["epg"]["steps"], "ppo": methods["ppo"]["steps"], "ppo_long": methods[long]["steps"]},
+        "tuned": methods["ppo"]["tuned"],
+        "reward": settings_of(shipped).loss.sees_reward,
         "shipped": shipped.manifest["sha256"],
-        "spent": {run.name: _spent(run) | {"training": means[run.name]} for run in runs_of(family)},
+        "warm_start": shipped.manifest["warm_start"],
+        "spent": {run.name: _spent(load_loss(run), run) | {"training": means[run.name]} for run in runs}
+        or {name: _spent(shipped)},
         "side": _sides(family),
-        "finals": {name: [round(float(it), 4) for it in values] for name, values in finals.items()},
+        "finals": {key: [round(float(it), 4) for it in values] for key, values in finals.items()},
     }
 
 
-def _final(result: dict, method: str) -> np.ndarray:
+def _final(result: Result, method: str) -> np.ndarray:
     tensors, _ = read_tensors(Path(result["run"]) / "curves.safetensors")
-    return np.asarray(tensors[f"{method}/final"])
+    return ranked_worst(np.asarray(tensors[f"{method}/final"]))
 
 
-def _spent(run: Path) -> dict:
-    """Return what an evolution cost."""
-    epochs, search = (_lines(run / name) for name in ("metrics.jsonl", "search.jsonl"))
+def _spent(loss: LossArtefact, run: Path | None = None) -> Result:
+    """Return what an evolution cost; the wall clock is known of those whose run is here."""
+    start = loss.manifest["warm_start"]
     return {
-        "search": len(search),
-        "epochs": len(epochs),
-        "env_steps": json.loads((run / "loss.json").read_text())["env_steps"],
-        "seconds": round(sum(line["seconds"] for line in epochs + search)),
+        "epochs": loss.manifest["epochs"],
+        "env_steps": loss.manifest["env_steps"],
+        "start_steps": start["env_steps"] if start else 0,
+        "seconds": None if run is None else round(sum(line["seconds"] for line in read_metrics(run / "metrics.jsonl"))),
     }
-
-
-def _lines(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def _sides(family: str) -> list[float] | None:
-    """Return the rewarded direction of each held-out task, for the families that have two."""
-    draw = jax.vmap(draw_lifetimes(find_family(family), SEED, Split.HELD_OUT), (0, None))
+    """Return the rewarded direction of each held-out task, in families that have two."""
+    draw = jax.vmap(task_sampler(find_family(family), SEED, Split.HELD_OUT), (0, None))
     task, _ = draw(jnp.arange(TASKS), jnp.int32(0))
     return [float(it) for it in task.sign] if hasattr(task, "sign") else None
 
 
-def write_held_out(family: str, result: dict) -> None:
-    """Write what `epg losses` tells of a shipped loss beside it, unless another is shipped by now."""
-    if load_loss(family).manifest["sha256"] != result["shipped"]:
+def write_held_out(name: str, result: Result) -> None:
+    """Write beside a loss of the zoo what was measured of it, unless it is another loss by now."""
+    if in_zoo().get(name) != result["shipped"]:
         return
-    told = {
-        name: {
-            end: float(f"{value:.5g}") for end, value in asdict(bootstrap(np.array(result["finals"][finals]))).items()
+    intervals = {
+        key: {
+            end: float(f"{value:.5g}") for end, value in bootstrap(np.array(result["finals"][finals])).to_dict().items()
         }
-        for name, finals in (("return", "shipped"), ("ppo", "ppo"), ("ppo_with_more_steps", "ppo_long"))
+        for key, finals in (("return", "shipped"), ("ppo", "ppo"), ("ppo_with_more_steps", "ppo_long"))
     }
-    write_json(SHIPPED / family / HELD_OUT, {"tasks": TASKS, "steps": result["steps"], **told})
+    about = {"sha256": result["shipped"], "tasks": TASKS, "seed": SEED, "steps": result["steps"]}
+    write_json(zoo.ZOO / name / zoo.HELD_OUT, {**about, **intervals})
 
 
 def interval(values: np.ndarray) -> str:
@@ -143,92 +158,108 @@ def interval(values: np.ndarray) -> str:
 
 
 def digits_of(values: np.ndarray) -> int:
-    """Return how many digits after the point say something: two where returns are small."""
+    """Return how many digits after the point are shown: two where returns are small."""
     return 2 if np.abs(values).max() < 20 else 1
 
 
-def section(family: str, result: dict) -> list[str]:
-    """Write what is to be said of one family."""
-    finals = {name: np.array(values) for name, values in result["finals"].items()}
-    seeds, steps = list(result["spent"]), result["steps"]
-    mean = np.mean([finals[name] for name in seeds], axis=0)
-    several = [(f"evolution {name}", steps["loss"], finals[name]) for name in seeds]
-    several += [(f"mean of the {len(seeds)} evolutions", steps["loss"], mean)]
-    rows = [
-        ("**shipped loss**", steps["loss"], finals["shipped"]),
-        *(several if len(seeds) > 1 else []),
-        ("PPO", steps["ppo"], finals["ppo"]),
-        ("PPO, more steps", steps["ppo_long"], finals["ppo_long"]),
-    ]
+def section(name: str, result: Result) -> list[str]:
+    """Write the section of one loss."""
+    finals = {key: np.array(values) for key, values in result["finals"].items()}
+    steps, seeds = result["steps"], [seed for seed in result["spent"] if seed in finals]
+    rows = [("**shipped loss**", steps["loss"], finals["shipped"])]
+    if len(seeds) > 1:
+        rows += [(f"evolution {seed}", steps["loss"], finals[seed]) for seed in seeds]
+        mean = np.mean([finals[seed] for seed in seeds], axis=0)
+        rows += [(f"mean of the {len(seeds)} evolutions", steps["loss"], mean)]
+    rows += [("PPO", steps["ppo"], finals["ppo"]), ("PPO, more steps", steps["ppo_long"], finals["ppo_long"])]
+    start, family = result["warm_start"], result["family"]
     lines = [
-        f"## {family}",
+        f"## {name}" if name == family else f"## {name} ({family})",
         "",
-        f"The loss sees {'the reward' if result['reward'] else 'no reward'}.",
+        f"The loss sees {'the reward' if result['reward'] else 'no reward'}. "
+        f"It was evolved from {'a fresh phi' if start is None else 'a warm start: a ' + start['kind']}. "
+        f"PPO was {'tuned' if result['tuned'] else 'not tuned'} for this family.",
         "",
         "| learner | steps | final return, IQM (95 % interval) | mean | difference to PPO | to PPO with more steps |",
         "|---|---|---|---|---|---|",
     ]
     for label, length, values in rows:
-        gaps = [paired_difference(values, finals[name]) for name in ("ppo", "ppo_long")]
+        gaps = [paired_difference(values, finals[key]) for key in ("ppo", "ppo_long")]
         digits = digits_of(values)
-        told = [f"{gap.value:+.{digits}f} ({gap.low:+.{digits}f} to {gap.high:+.{digits}f})" for gap in gaps]
-        told = ["—", "—"] if label.startswith("PPO") else told
+        cells = [f"{gap.value:+.{digits}f} ({gap.low:+.{digits}f} to {gap.high:+.{digits}f})" for gap in gaps]
+        cells = ["—", "—"] if label.startswith("PPO") else cells
         lines.append(
-            f"| {label} | {length:,} | {interval(values)} | {values.mean():.{digits}f} | {told[0]} | {told[1]} |"
+            f"| {label} | {length:,} | {interval(values)} | {values.mean():.{digits}f} | {cells[0]} | {cells[1]} |"
         )
-    if result["side"] is not None:
-        side = np.array(result["side"])
-        lines += ["", "| direction | tasks | shipped loss | PPO | PPO, more steps |", "|---|---|---|---|---|"]
-        for sign, name in ((1.0, "forwards"), (-1.0, "backwards")):
-            told = [interval(finals[it][side == sign]) for it in ("shipped", "ppo", "ppo_long")]
-            lines.append(f"| {name} | {(side == sign).sum()} | {' | '.join(told)} |")
-    lines += [
-        "",
-        f"| evolution | search steps | epochs | environment steps | wall clock | mean on {CHOICE} training tasks |",
-        "|---|---|---|---|---|---|",
-    ]
+    return [*lines, *_direction_table(result, finals), *_cost_table(result, finals), *_pictures(name)]
+
+
+def _direction_table(result: Result, finals: dict[str, np.ndarray]) -> list[str]:
+    if result["side"] is None:
+        return []
+    side = np.array(result["side"])
+    lines = ["", "| direction | tasks | shipped loss | PPO | PPO, more steps |", "|---|---|---|---|---|"]
+    for sign, name in ((1.0, "forwards"), (-1.0, "backwards")):
+        cells = [interval(finals[key][side == sign]) for key in ("shipped", "ppo", "ppo_long")]
+        lines.append(f"| {name} | {(side == sign).sum()} | {' | '.join(cells)} |")
+    return lines
+
+
+def _cost_table(result: Result, finals: dict[str, np.ndarray]) -> list[str]:
+    head = "| evolution | epochs | environment steps | of these the warm start | wall clock "
+    lines = ["", f"{head}| mean on {CHOICE} training tasks |", "|---|---|---|---|---|---|"]
     for name, spent in result["spent"].items():
+        clock = "—" if spent["seconds"] is None else f"{spent['seconds'] / 60:.0f} min"
+        training = f"{spent['training']:.{digits_of(finals['shipped'])}f}" if "training" in spent else "—"
         lines.append(
-            f"| {name} | {spent.get('search', 0)} | {spent['epochs']} | {spent['env_steps'] / 1e6:.1f} M "
-            f"| {spent['seconds'] / 60:.0f} min | {spent.get('training', np.nan):.{digits_of(mean)}f} |"
+            f"| {name} | {spent['epochs']} | {spent['env_steps'] / 1e6:.1f} M | {spent['start_steps'] / 1e6:.1f} M "
+            f"| {clock} | {training} |"
         )
-    return [
-        *lines,
-        "",
-        f"![{family}: learning curves of the shipped loss and PPO](images/{family}.png)",
-        f"![{family}: fitness over epochs](images/{family}-fitness.png)",
-        "",
-        f"Held-out task 0, the policy at stages of its lifetime (`epg render {family} --out strip`):",
-        "",
-        f"![{family}: film strip of a lifetime](images/strip-{family}.png)",
-        "",
-    ]
+    return lines
 
 
-def saved() -> dict:
-    """Return what was measured so far."""
-    return json.loads(NUMBERS.read_text()) if NUMBERS.exists() else {}
+def _pictures(name: str) -> list[str]:
+    """Show the pictures that there are; the strip is made by `epg render NAME --out strip`."""
+    captions = {
+        f"{name}.png": "learning curves of the shipped loss and PPO",
+        f"{name}-fitness.png": "fitness over epochs",
+        f"strip-{name}.png": "held-out task 0, the policy at stages of its lifetime",
+    }
+    found = [f"![{name}: {text}](images/{file})" for file, text in captions.items() if (IMAGES / file).is_file()]
+    return ["", *found, ""]
+
+
+def saved() -> dict[str, Result]:
+    """Return what was measured so far of losses that are still in the zoo."""
+    numbers = json.loads(NUMBERS.read_text()) if NUMBERS.exists() else {}
+    shipped = in_zoo()
+    return {name: result for name, result in numbers.items() if shipped.get(name) == result["shipped"]}
+
+
+def write_page(results: dict[str, Result]) -> None:
+    """Write the page anew below its mark."""
+    text = PAGE.read_text(encoding="utf-8").split(MARK)[0]
+    body = [line for name, result in results.items() for line in section(name, result)]
+    body = body or ["No loss has been measured yet.", ""]
+    PAGE.write_text(f"{text}{MARK}\n\n" + "\n".join(body), encoding="utf-8")
 
 
 def main() -> None:
     """Measure what is asked for and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("families", nargs="*")
+    parser.add_argument("losses", nargs="*", help="by default all of the zoo and of lab/")
     parser.add_argument("--draw", action="store_true")
     arguments = parser.parse_args()
-    found = sorted({run.name.rpartition("-s")[0] for run in runs_of("*")})
-    for family in [] if arguments.draw else arguments.families or found:
-        means = on_training_tasks(family)
+    for name in [] if arguments.draw else arguments.losses or all_names():
+        means = on_training_tasks(name)
         if means:
-            ship(family, max(means, key=lambda run: means[run]))
-        measured = {family: measure(family, means)}
+            ship(name, max(means, key=lambda run: means[run]))
+        measured = {name: measure(name, means)}
         NUMBERS.write_text(json.dumps(saved() | measured) + "\n")  # others may have measured in the meantime
     results = saved()
-    for family, result in results.items():
-        write_held_out(family, result)
-    text = PAGE.read_text(encoding="utf-8").split(MARK)[0]
-    body = [line for family, result in results.items() if result["spent"] for line in section(family, result)]
-    PAGE.write_text(f"{text}{MARK}\n\n" + "\n".join(body), encoding="utf-8")
+    for name, result in results.items():
+        write_held_out(name, result)
+    write_page(results)
 
 
 if __name__ == "__main__":

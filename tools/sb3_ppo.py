@@ -3,7 +3,7 @@
     .venv/bin/python tools/sb3_ppo.py random-hopper --steps 8192 --tasks 20      after `make test-sb3` installed it
 
 The tasks are those of tools/tune_ppo.py (Split.TRAIN, seed 1), one fresh policy for each, observations and rewards
-normalised, the initial log-std that of our tuned PPO; the return is the mean of three episodes with the
+normalized, the initial log-std that of our tuned PPO; the return is the mean of three episodes with the
 policy's own noise, as in a lifetime's scoring.
 """
 
@@ -26,18 +26,19 @@ from stable_baselines3 import PPO  # noqa: E402
 from stable_baselines3.common.evaluation import evaluate_policy  # noqa: E402
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize  # noqa: E402
 
-from epg.evolution.worker import draw_lifetimes, find_family  # noqa: E402
-from epg.families.base import unstack  # noqa: E402
-from epg.envs.env import environment_id  # noqa: E402
-from epg.recipes import preset, tuned_ppo  # noqa: E402
 from epg.core.rng import Split  # noqa: E402
+from epg.envs.env import environment_id  # noqa: E402
+from epg.evolution.task_sampling import task_sampler  # noqa: E402
+from epg.families.base import unstack  # noqa: E402
+from epg.families.registry import find_family  # noqa: E402
+from epg.recipes import preset, recipe_of  # noqa: E402
 
 GRID = {"n_steps": (256, 512), "learning_rate": (3e-4, 1e-3)}
 
 
 def log_std_of(family: str, steps: int) -> float:
     """Return the initial log-std of our PPO for so many steps."""
-    tuned = tuned_ppo(family, steps).log_std
+    tuned = recipe_of(family).tuned_ppo(steps).log_std
     return preset(family, "laptop").policy.log_std if tuned is None else tuned
 
 
@@ -65,7 +66,7 @@ def main() -> None:
     parser.add_argument("--record", type=Path, default=Path("docs/ppo_search.jsonl"))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    draw = jax.vmap(draw_lifetimes(find_family(arguments.family), 1, Split.TRAIN), (0, None))
+    draw = jax.vmap(task_sampler(find_family(arguments.family), 1, Split.TRAIN), (0, None))
     number = arguments.tasks
     tasks, _ = draw(jnp.arange(number), jnp.int32(0))
     for values in itertools.islice(itertools.product(*GRID.values()), arguments.first):

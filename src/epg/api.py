@@ -239,6 +239,8 @@ def compare(
     from epg.evaluation import protocol
 
     _check_run_path(run)
+    for steps in ppo_steps:  # before minutes are spent on the loss
+        require(steps > 0, f"PPO's steps must be above zero, not {steps}.")
     artefact = _load(loss)
     family = family or _own_family(artefact)
     own, stats = protocol.settings_of(artefact), protocol.obs_stats_of(artefact)

@@ -39,7 +39,8 @@ def _run_shard(settings: Settings, obs_stats: FixedStats | None) -> LifetimeResu
     policy = MlpPolicy(settings.policy, family.spaces)
     phi = LearnedLoss(settings.loss, policy, family.spaces).initial_phi(run_key(settings.seed, Stream.LOSS))
     learner = evolution_learner(settings, family.spaces, policy)
-    config = InnerConfig(learner, policy, settings.lifetime, family.spaces, settings.loss.window, obs_stats)
+    window, constants = settings.loss.window, family.constant_inputs
+    config = InnerConfig(learner, policy, settings.lifetime, family.spaces, window, obs_stats, constants)
     run = batch_of_lifetimes(config, family, task_sampler(family, settings.seed, Split.TRAIN))
     meta = MetaParams(jnp.tile(phi, (number, 1)), jnp.float32(0.0), jnp.zeros((number, 0)))
     return run(meta, jnp.arange(number, dtype=jnp.int32), jnp.int32(0))

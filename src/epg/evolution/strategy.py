@@ -16,6 +16,7 @@ from epg.core.rng import Key
 from epg.settings import EvolutionSettings
 
 PREFIX = "strategy"  # of the names of its tensors in a checkpoint
+FIXED = f"{PREFIX}/fixed"  # the parameters that do not evolve
 
 
 def step_size(settings: EvolutionSettings, epoch: int) -> float:
@@ -91,20 +92,20 @@ class Strategy:
 
     def state(self) -> dict[str, np.ndarray]:
         """Return the state of the ES by name, for a checkpoint."""
-        return {name: np.asarray(leaf) for name, leaf in _named(self._state).items()}
+        return {name: np.asarray(leaf) for name, leaf in _named(self._state).items()} | {FIXED: self._fixed}
 
     def restore(self, tensors: dict[str, np.ndarray]) -> None:
         """Continue from the state in a checkpoint; ValueError if it is not one of this strategy."""
-        own = _named(self._state)
+        own = _named(self._state) | {FIXED: self._fixed}
         found = {name: value for name, value in tensors.items() if name.startswith(f"{PREFIX}/")}
         if set(found) != set(own):
             differing = sorted(set(found) ^ set(own))
             raise ValueError(f"the state of the evolution strategy differs in {', '.join(differing[:3])}")
-        leaves = [_like(name, leaf, found[name]) for name, leaf in own.items()]
+        *leaves, fixed = (_like(name, leaf, found[name]) for name, leaf in own.items())
         state = jax.tree.unflatten(jax.tree.structure(self._state), leaves)
-        if not np.isfinite(state.mean).all():
+        if not (np.isfinite(state.mean).all() and np.isfinite(fixed).all()):
             raise ValueError("phi holds a number that is not finite")
-        self._state = state
+        self._state, self._fixed = state, np.asarray(fixed)
 
 
 def _named(state: Any) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from epg.viz.run_reader import (
 POINTS = 200  # most points a curve is drawn with
 MARGIN = 1.015  # of the steps: a point at the last one is drawn whole
 SINGLES = 5  # single lifetimes drawn per method, as in the paper
+SPREAD = 4  # ratio of the methods' steps from which the axis of steps is logarithmic
 # Okabe and Ito's colours, told apart by colour-blind readers. A method keeps its colour in every figure.
 COLOURS = {"epg": "#0072B2", "ppo": "#D55E00", "reinforce": "#009E73", "maml": "#CC79A7", "rl2": "#E69F00"}
 PATHS = colormaps["Greys"]
@@ -62,7 +63,8 @@ def learning_curves(run: Path) -> list[Path]:
             top.text(0.5, 0.5, "no episode ended", transform=top.transAxes, ha="center", color="0.35")
         _scale_kl(bottom, methods)
         top.set(ylabel="episode return")
-        bottom.set(xlabel="environment steps", ylabel="KL per update (nats)", xlim=(0, MARGIN * results["steps"]))
+        bottom.set(xlabel="environment steps", ylabel="KL per update (nats)")
+        _scale_steps(bottom, methods, results["steps"])
         _legend(top)
         _title(figure, f"{results['family']}: learning on {results['tasks']} held-out tasks")
         key = "line: mean; band: interquartile range; dotted: single lifetimes"
@@ -141,9 +143,17 @@ def resample(values: Floats, spacing: int = 1, points: int = POINTS) -> tuple[Fl
     return ends.astype(float), np.where(newest >= 0, carried, np.nan)
 
 
+def line_of(method: str) -> tuple[str, str]:
+    """Return a method's colour and line style; NAME-STEPS, another length of NAME, has its colour, dashed."""
+    name, _, steps = method.rpartition("-")
+    if name in COLOURS and steps.isdigit():
+        return COLOURS[name], "--"
+    return COLOURS.get(method, OTHER), "-"
+
+
 def _draw_lifetimes(axes: Axes, method: Lifetimes, values: Floats, spacing: int) -> None:
     """Draw mean, interquartile range and a few single lifetimes of [tasks, columns]."""
-    colour = COLOURS.get(method.name, OTHER)
+    colour, dashes = line_of(method.name)
     values = np.where(method.finite[:, None], values, np.nan)
     # No more bins than a lifetime has values: empty ones would draw steps that nothing took.
     seldom = int(np.median(np.isfinite(values[method.finite]).sum(axis=1))) if method.finite.any() else 0
@@ -154,11 +164,11 @@ def _draw_lifetimes(axes: Axes, method: Lifetimes, values: Floats, spacing: int)
         axes.plot(x, y[task], color=colour, linewidth=0.7, linestyle=":", alpha=0.8)
     seen = np.isfinite(y).any(axis=0)
     if not seen.any():
-        axes.plot([], [], color=colour, label=method.label)  # keeps its place in the legend
+        axes.plot([], [], color=colour, linestyle=dashes, label=method.label)  # keeps its place in the legend
         return
     low, high = np.nanpercentile(y[:, seen], [25, 75], axis=0)
     axes.fill_between(x[seen], low, high, color=colour, alpha=0.18, linewidth=0)
-    _line(axes, x[seen], np.nanmean(y[:, seen], axis=0), color=colour, label=method.label)
+    _line(axes, x[seen], np.nanmean(y[:, seen], axis=0), color=colour, linestyle=dashes, label=method.label)
 
 
 def _draw_fitness(axes: Axes, evolutions: Sequence[Epochs]) -> None:
@@ -202,6 +212,15 @@ def _stack(series: Sequence[Floats]) -> Floats:
 def _line(axes: Axes, x: Floats, y: Floats, **how: Any) -> None:
     # A line of one point would be invisible.
     axes.plot(x, y, **{"linewidth": 1.8, "marker": "o" if len(x) == 1 else "", **how})
+
+
+def _scale_steps(axes: Axes, methods: Sequence[Lifetimes], steps: int) -> None:
+    """Show all steps; on a logarithmic axis where one method has many times the steps of another."""
+    if max(method.steps for method in methods) < SPREAD * min(method.steps for method in methods):
+        axes.set_xlim(0, MARGIN * steps)
+        return
+    axes.set_xscale("log")
+    axes.set_xlim(0.9 * min(method.steps_per_update for method in methods), MARGIN**2 * steps)
 
 
 def _scale_kl(axes: Axes, methods: Sequence[Lifetimes]) -> None:

@@ -16,7 +16,7 @@ from epg.core.errors import require
 from epg.evaluation.verdict import verdicts
 from epg.storage.files import write_atomic
 from epg.viz.curves import fitness_over_epochs, learning_curves
-from epg.viz.run_reader import read_config, read_epochs, read_lifetimes, read_object, read_results
+from epg.viz.run_reader import read_config, read_epochs, read_lifetimes, read_object, read_results, with_keys
 
 
 def write_report(run: Path) -> Path:
@@ -60,8 +60,10 @@ def _evolution(run: Path) -> dict[str, Any]:
     }
     if (run / "loss.json").is_file():
         facts["loss sha256"] = read_object(run / "loss.json", "sha256")["sha256"]
-    warm_start = config.get("warm_start")
-    facts["started from"] = f"a {warm_start['kind']} ({warm_start['sha256'][:12]})" if warm_start else "a fresh phi"
+    facts["started from"] = "a fresh phi"
+    if config.get("warm_start") is not None:
+        warm_start = with_keys(config["warm_start"], run / "config.json", ("kind", "sha256"))
+        facts["started from"] = f"a {warm_start['kind']} ({str(warm_start['sha256'])[:12]})"
     span = f"epochs {epochs.epoch[0]:.0f} to {epochs.epoch[-1]:.0f}"
     return {
         "title": f"Evolution on {config['family']}",
@@ -102,7 +104,7 @@ def _verdict(results: dict[str, Any]) -> str:
             f"{who} reaches a final return of {_number(interval['value'])} "
             f"({_range(interval)}) on {tasks} held-out tasks after {results['steps']:,} steps."
         )
-    return " ".join(verdicts(results)) or f"{tasks} tasks are too few for a verdict."
+    return " ".join(verdicts(results)) or f"{tasks} {'task is' if tasks == 1 else 'tasks are'} too few for a verdict."
 
 
 def _environment() -> Environment:

@@ -39,6 +39,11 @@ class Lifetimes:
     """KL of the policy before and after each update. [tasks, updates]"""
 
     @property
+    def steps(self) -> int:
+        """Return the environment steps of training."""
+        return int(self.episode_return.shape[1])
+
+    @property
     def finite(self) -> NDArray[np.bool_]:
         """Tell which lifetimes stayed finite. NaN in episode_return only means that no episode ended."""
         sound = ~np.isinf(self.episode_return).any(axis=1)
@@ -101,10 +106,13 @@ def read_results(run: Path) -> dict[str, Any]:
         _count(results[name], name, path)
     methods = with_keys(results["methods"], path)
     require(len(methods) > 0, f"{path} is damaged: it holds no method.")
+    compared = results["kind"] == "compare"
+    require(not compared or len(methods) > 1, f"{path} is damaged: a comparison of one method.")
     for number, (name, method) in enumerate(methods.items()):
         with_keys(method, path, ("label", "steps", "updates", "steps_per_update", "tuned", "interval"))
         for what in ("steps", "updates", "steps_per_update"):
             _count(method[what], f"{what} of {name}", path)
+        require(type(method["tuned"]) is bool, f"{path} is damaged: tuned of {name} is {method['tuned']!r}.")
         method["interval"] = _interval(method["interval"], path)
         if number > 0:
             method["difference"] = _interval(method.get("difference"), path)
