@@ -327,6 +327,11 @@ WRONG: dict[str, tuple[str, str] | tuple[str, str, Callable[[Path], object]]] = 
         "lost its warm start: begin a new run",
         lambda run: (change("config.json", "warm_start", to={"kind": "loss"})(run), shutil.rmtree(run / "checkpoints")),
     ),
+    "resume with an impossible warm start": (
+        RESUME,
+        "config.json: warm_start must be null, or say of what kind the start was",
+        change("config.json", "warm_start", to="a loss"),
+    ),
     "resume with a damaged config": (RESUME, "config.json is damaged", cut("config.json")),
     "resume with an impossible config": (
         RESUME,

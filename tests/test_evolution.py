@@ -234,7 +234,6 @@ def test_only_shared_tasks_are_balanced() -> None:
     assert (settings.tasks_per_loss, settings.balanced) == (3, 3)
     assert replace(settings, task_sharing="pair").balanced == 3
     assert replace(settings, task_sharing="none").balanced == 0
-    assert replace(settings, balanced_tasks=False).balanced == 0
 
 
 def test_the_loss_of_a_run_says_where_it_came_from(reference: EvolutionResult) -> None:

@@ -1,5 +1,6 @@
 """What the documentation shows is what runs: families of one's own, and each command of their page."""
 
+import json
 import re
 import shlex
 import shutil
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from epg.cli import main
+from epg.evaluation.family_check import CHECKS, HOST_CHECKS
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "custom_family.md").read_text()
@@ -42,11 +44,11 @@ def test_the_commands_of_the_page_run(workplace: Path, capfd: pytest.CaptureFixt
     assert [shlex.split(line)[0] for line in WINDY] == ["epg", "epg", "epg", "python"]
     for line in WINDY[:3]:
         main(shlex.split(line)[1:])
-    said = capfd.readouterr().err
-    assert said.count("ok  ") >= 9
-    assert "FAIL" not in said
+    printed = capfd.readouterr().out
+    assert printed.count("ok  ") == len(CHECKS)
+    assert "FAIL" not in printed
     assert (workplace / "runs" / "windy" / "report.html").is_file()
-    assert "paired difference" in said
+    assert "paired difference" in printed
 
 
 def test_the_example_is_a_program(workplace: Path) -> None:
@@ -55,7 +57,7 @@ def test_the_example_is_a_program(workplace: Path) -> None:
     done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     *checks, last = done.stdout.splitlines()
-    assert len(checks) >= 9
+    assert len(checks) == len(CHECKS)
     assert all(line.startswith("ok  ") for line in checks)
     assert (Path(last.removeprefix("loss in ")) / "loss.safetensors").is_file()
 
@@ -67,15 +69,27 @@ def test_the_other_families_pass_the_checker_and_evolve(
     family = f"examples.{module}:{FAMILIES[module]}"
     check, evolve = (shlex.split(line) for line in OTHERS if family in line)
     main(check[1:])
-    said = capfd.readouterr().err
+    printed = capfd.readouterr().out
     assert check[:2] == ["epg", "check"]
-    assert said.count("ok  ") >= 12
-    assert "FAIL" not in said
+    assert printed.count("ok  ") == len(CHECKS) + len(HOST_CHECKS)
+    assert "FAIL" not in printed
     assert evolve[:2] == ["epg", "evolve"]
     main([*evolve[1:], "--evolution.epochs", "2", "--executor", "inline"])
     run = workplace / evolve[evolve.index("--run") + 1]
     assert (run / "loss.safetensors").is_file()
     assert len((run / "metrics.jsonl").read_text().splitlines()) == 2
+
+
+def test_the_fixed_policy_of_the_page_is_searched_and_starts_a_loss(workplace: Path) -> None:
+    (search,) = (shlex.split(line) for line in OTHERS if line.startswith("epg baseline fixed"))
+    run = search[search.index("--run") + 1]
+    search[search.index("--env-steps") + 1] = "20000"  # of 200,000
+    main([*search[1:], "--processes", "1"])
+    assert (workplace / run / "policy.safetensors").is_file()
+    (start,) = re.findall(r"`epg (evolve FAMILY [^`]*--start \S+)`", PAGE)
+    options = shlex.split(start.replace("FAMILY", search[3]))
+    main([*options, "--preset", "smoke", "--evolution.epochs", "1", "--executor", "inline", "--run", "runs/started"])
+    assert json.loads((workplace / "runs/started/loss.json").read_text())["warm_start"]["kind"] == "policy"
 
 
 def test_the_speed_of_the_three_is_measured_by_a_command_that_is_there() -> None:

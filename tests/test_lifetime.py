@@ -386,8 +386,8 @@ def test_nothing_is_compiled_after_the_first_epoch(caplog):
     with jax.log_compiles(), caplog.at_level(logging.WARNING):
         for epoch in range(4):  # alpha 1, 2/3, 1/3, 0
             caplog.clear()
-            told, _ = run_epoch(evolution, evaluate)
-            assert (told.epoch, told.nonfinite) == (epoch, 0)
+            metrics, _ = run_epoch(evolution, evaluate)
+            assert (metrics.epoch, metrics.nonfinite) == (epoch, 0)
             compiled.append(sum("ompil" in record.getMessage() for record in caplog.records))
             caplog.clear()
     assert compiled[0] > 0

@@ -331,7 +331,7 @@ def test_every_body_says_how_it_is_shown(name):
         assert marks.goal is None or np.isfinite(marks.goal).all()
         assert qpos.shape == (posed.family.sizes.qpos,)
         assert label == appearance.label(task)
-        assert len(label) > 5
+        assert label
     camera_of_reference = find_family(f"{name}@reference").appearance.camera
     assert camera_of_reference == appearance.camera
 

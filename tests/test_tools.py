@@ -97,7 +97,7 @@ def test_a_loss_of_the_zoo_is_measured_without_its_run(results: ModuleType) -> N
     assert {key: measured[key] for key in ("sha256", "tasks", "seed", "steps")} == {
         "sha256": loss.manifest["sha256"],
         "tasks": 4,
-        "seed": 0,
+        "seed": results.SEED,
         "steps": {"loss": 128, "ppo": 128, "ppo_long": 256},
     }
     for learner in ("return", "ppo", "ppo_with_more_steps"):

@@ -105,7 +105,7 @@ def test_only_the_target_differs_from_a_fresh_loss(tmp_path):
     weights, learner = save(tmp_path / "policy"), learner_of(settings)
     warm = learner.unravel(jnp.asarray(load_warm_start(tmp_path / "policy", settings).phi))
     fresh = learner.unravel(jnp.asarray(fresh_phi(settings)))
-    moved = np.asarray(warm.head - fresh.head)
+    moved = np.array(warm.head - fresh.head)
     observation = head_columns(settings.loss, SPACES)["observation"]
     np.testing.assert_allclose(moved[observation, :4:2], -weights[:, :-1].T, atol=1e-6)
     np.testing.assert_allclose(moved[observation, 1:4:2], weights[:, :-1].T, atol=1e-6)

@@ -137,7 +137,7 @@ class Tape:
         self.scenes: list[tuple[np.ndarray, np.ndarray]] = []
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Clear the tape."""
         self.calls, self.scenes = 0, []
 
     def record(self, simulator: Any, ctrl: np.ndarray) -> None:

@@ -90,8 +90,9 @@ class Evolve:
             sys.exit(STOPPED)
         with waiting("drawing the report"):
             report = api.report(run.path)
+        named = f" --family {self.family}" if ":" in self.family else ""  # own code must be named, see api.compare
         console().print(
-            f"loss      {run.path}\nreport    {report}\nuse it    epg compare {run.path}",
+            f"loss      {run.path}\nreport    {report}\nuse it    epg compare {run.path}{named}",
             markup=False,
             soft_wrap=True,
         )

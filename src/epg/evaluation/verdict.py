@@ -3,7 +3,7 @@
 from typing import Any
 
 MIN_TASKS = 10
-"""With fewer tasks nothing is said."""
+"""With fewer tasks there is no verdict."""
 
 
 def verdicts(summary: dict[str, Any]) -> list[str]:

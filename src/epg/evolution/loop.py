@@ -2,9 +2,9 @@
 
     for each epoch:
         ask       the ES for V perturbed losses                          strategy.py      lines 2-3
-        evaluate  them in W lifetimes, in shards, by an executor         worker.py        lines 4-17
+        evaluate  them in W lifetimes, in shards, by an executor         worker.py        lines 4-16
         shape     their fitness into ranks                               fitness.py
-        tell      the ES: one Adam step on phi (Eq. 7)                   strategy.py      line 18
+        tell      the ES: one Adam step on phi (Eq. 7)                   strategy.py      line 17
         log and save a checkpoint
 
 Everything random is derived from (seed, epoch, task, stream) and shards have a fixed size, so phi does not depend on

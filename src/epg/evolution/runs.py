@@ -12,6 +12,7 @@ from epg.families.registry import find_family, is_registered
 from epg.learners.learned import LearnedLoss
 from epg.policies.mlp import MlpPolicy
 from epg.settings import Settings, flat, from_dict, to_dict
+from epg.storage.loss_artefact import check_start
 from epg.storage.run import RUN_FORMAT, Run
 from epg.warm_starts import load_warm_start
 
@@ -50,6 +51,7 @@ def open_run(path: Path, named: str | None = None) -> tuple[Run, Settings]:
     """
     run = Run.open(path)
     require(run.config.get("kind") == "evolve", f"{path} is not an evolution: nothing to resume.")
+    check_start(run.config.get("warm_start"), str(path / "config.json"))
     settings = from_dict(Settings, run.config.get("settings"), f"{path / 'config.json'}: settings")
     require(
         is_registered(settings.family) or settings.family == named,

@@ -22,11 +22,11 @@ class WorkerProcess:
         """Start the worker and tell it what to build; OSError if the system has no room for it."""
         self.ticket: int | None = None
         """Ticket of the request under way; None when free."""
-        ours, theirs = socket.socketpair()
-        # Theirs must not stay open here, or the death of the worker would go unnoticed.
-        with ours, theirs:
-            self.process = _launch(theirs.fileno(), log)
-            self.connection = Connection(ours.detach())
+        parent_end, child_end = socket.socketpair()
+        # The child's end must not stay open here, or the death of the worker would go unnoticed.
+        with parent_end, child_end:
+            self.process = _launch(child_end.fileno(), log)
+            self.connection = Connection(parent_end.detach())
         with contextlib.suppress(OSError):  # dead already: the first request will find out
             self.connection.send_bytes(wire.encode(wire.BUILD, {}, build=work.build, config=work.config))
 

@@ -92,7 +92,7 @@ class _Worker:
 
 
 class RayExecutor(Pool):
-    """Keep one actor per CPU of the cluster, or `processes` of them; look anew before every map."""
+    """Keep one actor per CPU of the cluster, or `processes` of them; look again before every map."""
 
     def __init__(self, work: Work, processes: int | None, log_dir: Path | None, cluster: Cluster) -> None:
         """Remember what to do; Ray starts with the context or the first map."""
@@ -166,17 +166,17 @@ class RayExecutor(Pool):
 
     def _look_after_the_slow(self, batch: Batch) -> None:
         """Give the requests of stragglers to free workers too: whoever ends first, the result is the same."""
-        usual = self._seconds or self._first_seconds  # in a first epoch, perhaps nobody answers twice
-        if not usual:
+        typical = self._seconds or self._first_seconds  # in a first epoch, perhaps no worker answers twice
+        if not typical:
             return
-        median, now = statistics.median(usual), time.monotonic()
+        median, now = statistics.median(typical), time.monotonic()
         straggling = max(2 * TICK_SECONDS, STRAGGLER_FACTOR * median)
         for worker in sorted(self._workers, key=lambda it: it.began):
             if worker.ticket is None:
                 continue
             seconds, index = now - worker.began, batch.indices.get(worker.ticket)
             if seconds > max(STUCK_SECONDS, STUCK_FACTOR * median):
-                self._lose(worker, TimeoutError(f"no answer for {seconds:.0f} s where {median:.1f} s are usual"), batch)
+                self._lose(worker, TimeoutError(f"no answer for {seconds:.0f} s; the median is {median:.1f} s"), batch)
             elif seconds > straggling and self._free and index is not None and batch.is_alone(index):
                 ticket = self._next_ticket()
                 self._send(batch.repeat(index, ticket), ticket)
@@ -295,8 +295,8 @@ class _Session:
         else:
             self._start_own()
         if in_main_thread:  # Ray put in its own handlers, whose end is a stack trace of C++
-            usual = self._on_terminate in (None, signal.SIG_DFL)
-            signal.signal(signal.SIGTERM, _terminate if usual else self._on_terminate)
+            default = self._on_terminate in (None, signal.SIG_DFL)
+            signal.signal(signal.SIGTERM, _terminate if default else self._on_terminate)
 
     def _start_own(self) -> None:
         # On the same terms as local processes, which are not niced either.
@@ -368,7 +368,7 @@ def check_address(address: str, patience: float = 30.0) -> None:
         except OSError as error:
             raise BadInput(f"no Ray answers at {address}: {error.strerror or error}.") from error
     command = [sys.executable, "-P", "-m", __name__, address]
-    # So long Ray looks for a node of the cluster on this machine: more than patience, if not told.
+    # How long Ray looks for a node of the cluster on this machine; its default is longer than `patience`.
     environment = worker_environment() | {"RAY_gcs_server_request_timeout_seconds": "10"}
     try:
         tried = subprocess.run(command, capture_output=True, text=True, timeout=patience, env=environment)

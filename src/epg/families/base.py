@@ -32,7 +32,7 @@ def unstack(tasks: Task, number: int) -> list[Task]:
 
 
 def no_features(task: Task) -> Array:
-    """Return the empty vector: the loss is told nothing about the task."""
+    """Return the empty vector: the loss learns nothing about the task from the family."""
     return jnp.zeros(0)
 
 

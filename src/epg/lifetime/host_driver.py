@@ -64,11 +64,11 @@ class HostDriver:
             if on_update is not None:
                 on_update(index, learners)
             states = self._act(batch, self.actors(learners), packed, index)
-            learners, told = self._update(learners, states, features, meta, keys, index)
+            learners, update_stats = self._update(learners, states, features, meta, keys, index)
             packed = states[-1]
             returns.append(stepper.packing.column(states[1:], "final_return").T)
             diverged += (stepper.packing.column(states[1:], "diverged") > 0).sum(axis=0, dtype=np.int32)
-            stats.append(told)
+            stats.append(update_stats)
         if on_update is not None:
             on_update(lifetime.updates, learners)
         scores = self.score(batch, self.actors(learners))

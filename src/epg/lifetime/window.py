@@ -80,7 +80,7 @@ def action_trace(action: Array, done: Array) -> Array:
 def update_stats(
     stats: Normalizer, rollout: Rollout, spaces: Spaces, fixed: bool = False, constants: norm.Constants = ()
 ) -> Normalizer:
-    """Add the newest transitions; discrete actions, and observations with `fixed` statistics, keep theirs."""
+    """Add the newest transitions; discrete actions, and observations with `fixed` statistics, stay as they are."""
     action = stats.action if spaces.discrete else norm.add(stats.action, rollout.action)
     added = stats.observation if fixed else norm.add(stats.observation, rollout.observation)
     observation = added if fixed else norm.hold(added, constants)

@@ -8,7 +8,7 @@ Always seen: observation, action, done, policy output, memory. Declared in `loss
 reward                the reward. Without it, no reward reaches an update.
 reward-products       reward times observation, and reward times the decayed sum of past actions
 observation-products  products of two observations, seen by the head only
-task-features         what the family tells about the task (GoalAnt's goal)
+task-features         what the family reveals about the task (GoalAnt's goal)
 progress              how much of the lifetime has passed
 
 The paper feeds both to every row. Constants are kept apart because a convolution of a constant needs no convolution:

@@ -9,7 +9,7 @@ uses the mixes. q does not depend on the policy, so the mixes are constant withi
 
     reward         mean of reward x observation and of reward x action trace: correlations, if all are normalized
     transitions    covariance of action and change of observation; sizes of changes; means and sizes of observations
-    task-features  what the family tells about the task
+    task-features  what the family reveals about the task
 """
 
 from typing import NamedTuple

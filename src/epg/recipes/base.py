@@ -54,6 +54,7 @@ class Recipe:
 
     def tuned_ppo(self, steps: int) -> PPOTuning:
         """Return PPO's settings at the length of lifetime that is nearest in proportion; defaults without a search."""
+        require(steps > 0, f"PPO's steps must be above zero, not {steps}.")
         if not self.ppo:
             return PPOTuning()
         return self.ppo[min(self.ppo, key=lambda length: abs(math.log(length / steps)))]

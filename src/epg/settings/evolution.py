@@ -25,8 +25,6 @@ class EvolutionSettings:
     task_sharing: TaskSharing = "all"
     """Which losses of an epoch share tasks and random numbers: all (ranked per task), the two of an antithetic pair
     (compared with each other), or none (the paper)."""
-    balanced_tasks: bool = True
-    """Whether shared tasks are spread evenly over directions and signs, in families that declare an orbit."""
     sigma: float = 0.05
     """Standard deviation of the noise on phi."""
     sigma_end: float | None = None
@@ -83,5 +81,5 @@ class EvolutionSettings:
 
     @property
     def balanced(self) -> int:
-        """How many consecutive tasks are spread over the family's orbit; 0: none."""
-        return self.tasks_per_loss if self.balanced_tasks and self.task_sharing != "none" else 0
+        """How many consecutive tasks are spread over the family's orbit (directions, signs), if it declares one."""
+        return self.tasks_per_loss if self.task_sharing != "none" else 0

@@ -189,7 +189,7 @@ class MujocoSimulator:
 
 
 class BatchEngine:
-    """All rows in one call of `mujoco.rollout`: fast, but the solver starts anew in every control interval."""
+    """All rows in one call of `mujoco.rollout`: fast, but the solver starts from zero in every control interval."""
 
     def __init__(self, models: list[Any], frame_skip: int) -> None:
         model, rows = models[0], len(models)

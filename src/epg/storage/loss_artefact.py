@@ -44,17 +44,21 @@ def load_loss(path: str | Path) -> LossArtefact:
     return LossArtefact(tensors["phi"], tensors, manifest)
 
 
+def check_start(start: Any, name: str) -> None:
+    """Refuse a warm start, in the file `name`, that does not say what it was."""
+    require(
+        start is None or (isinstance(start, dict) and type(start.get("kind")) is str),
+        f"{name}: warm_start must be null, or say of what kind the start was.",
+    )
+
+
 def _check(tensors: Tensors, manifest: Mapping[str, Any], path: str | Path) -> None:
     """Refuse what no loss can hold, by the name of the file that holds it."""
     described, name = LOSS.paths(path)
     for value in manifest.get("curve", ()):
         require(value is None or type(value) in (int, float), f"{described}: curve must be a list of numbers.")
     require("warm_start" in manifest, f"{described} is damaged: it lacks 'warm_start'.")
-    start = manifest["warm_start"]
-    require(
-        start is None or (isinstance(start, dict) and type(start.get("kind")) is str),
-        f"{described}: warm_start must be null, or say of what kind the start was.",
-    )
+    check_start(manifest["warm_start"], str(described))
     require(
         "phi" in tensors and set(tensors) <= {"phi", *OPTIONAL},
         f"{name} is damaged: it must hold the tensor phi, and beside it only {', '.join(OPTIONAL)}.",

@@ -92,7 +92,7 @@ class _Mirrors:
 
 
 class _Mirror:
-    """A file whose failures nobody hears of: it only repeats what metrics.jsonl holds, and a full disk is told there.
+    """A file that ignores write errors: it only repeats what metrics.jsonl holds, where a full disk is reported.
 
     tensorboardX writes from a thread, and again at exit: an error would end in tracebacks that nobody can catch.
     """

@@ -196,7 +196,7 @@ class Run:
 
 
 def check_vacant(path: Path) -> None:
-    """Refuse a place where no new run can be made, as far as can be told without making it."""
+    """Refuse a place where no new run can be made, as far as can be known without making it."""
     if not os.path.lexists(path):
         above = next(folder for folder in path.absolute().parents if os.path.lexists(folder))
         require(os.path.isdir(above), f"{path} cannot be made: {above} is not a directory, choose another --run.")

@@ -1,4 +1,4 @@
-"""What a run saved, read without JAX: any figure or report can be drawn anew on a laptop.
+"""What a run saved, read without JAX: any figure or report can be drawn again on a laptop.
 
 Each reader refuses a file that is missing or not whole, by its name.
 """

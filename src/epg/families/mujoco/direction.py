@@ -1,4 +1,4 @@
-"""Tasks that differ in the rewarded direction, forwards or backwards: nothing but the reward tells."""
+"""Tasks that differ in the rewarded direction, forwards or backwards: only the reward reveals it."""
 
 from typing import NamedTuple
 

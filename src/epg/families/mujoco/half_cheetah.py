@@ -55,7 +55,7 @@ Observation [17]: height, torso angle, angles of back thigh, shin, foot and fron
 velocities of x, height, torso angle and the six joints.
 Action [6]: torques of the six joints, clipped to [-1, 1] (times 60 to 120 Nm).
 Reward: mean velocity over the control interval of 0.05 s times the task's sign, less 0.05 |a|² of the clipped action.
-Only the reward tells the direction, so it is an input of the loss.
+Only the reward reveals the direction, so it is an input of the loss.
 Episode: starts on both feet, every position off by U(-0.1, 0.1), every velocity by 0.1 N(0, 1). Ends only when
 the physics diverges; cut after 200 steps.
 Task: the sign, +1 or -1, each with probability 1/2.

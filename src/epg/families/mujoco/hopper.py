@@ -93,7 +93,7 @@ DIRECTIONAL_HOPPER = MujocoFamily(
     specification="""directional-hopper, version 1: Gymnasium's Hopper-v5, rewarded forwards or backwards.
 
 Observation [11] and action [3]: as random-hopper.
-Reward: mean velocity over the control interval of 0.008 s, times the task's sign. Only the reward tells the
+Reward: mean velocity over the control interval of 0.008 s, times the task's sign. Only the reward reveals the
 direction, so it is an input of the loss.
 Episode: starts upright, every position and velocity off by U(-0.005, 0.005). Ends when the height is at most 0.7
 or when the physics diverges; cut after 1000 steps.

@@ -78,7 +78,7 @@ POINT_GOAL = JaxFamily(
     specification="""A point mass that must find out which way to go.
 
 Observation (4): position x, y; velocity x, y. Action (2): acceleration, clipped to [-1, 1]. Drag: 1 per second.
-Reward: velocity towards the goal, each step of 0.1 s. Episodes: 32 steps from rest near the origin (deviation
+Reward: velocity towards the goal, each step of 0.1 s. Episodes: 32 steps from rest near the origin (std
 0.5), never terminated; full thrust covers about 2.2. Task: goal at distance 10 in a uniform direction.
 Task features (2): the goal.
 """,
@@ -144,7 +144,7 @@ POINT_REACH = JaxFamily(
 
 Observation (4): goal - position x, y; velocity x, y. Action (2): clipped to [-1, 1], rotated by the task's
 angle, times the gain. Reward: 1 - distance to the goal, each step; not an input of the loss. Episodes: 32
-steps from rest near the origin, goal at distance 1 in a uniform direction drawn anew for each episode.
+steps from rest near the origin, goal at distance 1 in a uniform direction drawn for each episode.
 Task: rotation U(-60, 60) degrees, gain log-uniform in [0.5, 2]. Task features (3): cos, sin, gain.
 """,
 )
