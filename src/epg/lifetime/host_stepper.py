@@ -46,7 +46,7 @@ class Programs(NamedTuple):
     noise: Callable[..., Array]
     initial_states: Callable[..., Array]
     begin: Callable[..., Array]
-    act: Callable[..., Array]
+    act: Callable[..., Array | np.ndarray]
     step: Callable[..., Array]
 
 
