@@ -189,6 +189,7 @@ def test_running_statistics_do_not_erase_the_target():
 
         driver = HostDriver(inner_config(settings, learner, policy, family, None), family)
         driver.run(keys, tasks, meta, on_update)
+        assert driver._update._cache_size() == 1  # the first update is not compiled apart from the others
         return found
 
     first, *later = normalized(family)

@@ -87,7 +87,9 @@ class MlpPolicy:
     def init(self, key: Key) -> MlpPolicyParams:
         """Draw a fresh policy."""
         sizes = (self.spaces.observation, *self.settings.hidden, self.spaces.action)
-        log_std = jnp.zeros(0) if self.spaces.discrete else jnp.full(self.spaces.action, self.settings.log_std)
+        number = 0 if self.spaces.discrete else self.spaces.action
+        # With its dtype: a weakly typed leaf would have the first update compiled twice.
+        log_std = jnp.full(number, self.settings.log_std, jnp.float32)
         return MlpPolicyParams(init_mlp(key, sizes, OUTPUT_NORM), log_std)
 
     def carry(self) -> tuple[()]:
