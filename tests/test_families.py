@@ -132,6 +132,12 @@ BAD = {
         replace(POINT_GOAL, orbit=lambda task, share: POINT_GOAL.orbit(task, share + 0.25)),
         replace(POINT_GOAL, orbit=lambda task, share: jax.tree.map(lambda leaf: leaf + 1.0, task)),
     ],
+    "constant inputs are constant": [
+        replace(POINT_GOAL, constant_inputs=((0, 0.0, 1.0),)),  # a position
+        replace(POINT_GOAL, constant_inputs=((4, 0.0, 1.0),)),
+        replace(POINT_GOAL, constant_inputs=((-1, 0.0, 1.0),)),
+        replace(POINT_GOAL, constant_inputs=((0, 0.0, 0.0),)),
+    ],
 }
 
 
@@ -258,6 +264,7 @@ BAD_HOST = {
     "batching changes nothing": [replace(HOST, simulator=Crowded), changed_result(reward=crowded)],
     "tasks vary": [replace(HOST, sample=lambda key: POINT_GOAL.sample(jax.random.key(0)))],
     "the orbit starts at the task and moves it": [replace(HOST, orbit=lambda task, share: task)],
+    "constant inputs are constant": [replace(HOST, constant_inputs=((0, 0.0, 1.0),))],
     "an action that is not a number ends the episode": [
         changed_result(diverged=jnp.zeros_like),
         changed_result(terminated=jnp.zeros_like),

@@ -124,6 +124,19 @@ def _balanced(tester: Tester) -> str | None:
     return None
 
 
+def _constant(tester: Tester) -> str | None:
+    declared = tester.family.constant_inputs
+    if not declared:
+        return None
+    index, _, std = (np.array(column) for column in zip(*declared, strict=True))
+    if index.min() < 0 or index.max() >= tester.family.spaces.observation or not (std > 0).all():
+        return "constant_inputs needs indices of observations, and standard deviations above zero"
+    seen = tester.rollout(tester.rows(seed=8, steps=SHORT)).observation[..., index]
+    if np.ptp(seen, axis=0).any():
+        return "an observation in constant_inputs changes within a lifetime: leave it out"
+    return None
+
+
 def _with_nan(rows: Rows) -> Rows:
     """Let the middle row's third action be not a number."""
     return rows._replace(actions=rows.actions.at[2, 1].set(jnp.nan))
@@ -178,6 +191,7 @@ CHECKS: dict[str, CheckFunction] = {
     "batching changes nothing": _batches,
     "tasks vary": _varies,
     "the orbit starts at the task and moves it": _balanced,
+    "constant inputs are constant": _constant,
 }
 """For every family."""
 HOST_CHECKS: dict[str, CheckFunction] = {
