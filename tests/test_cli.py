@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -801,33 +802,60 @@ def test_version_and_help() -> None:
         assert f"epg {verb}" in done.out
 
 
-# Ctrl-C
+# Ctrl-C, a cluster's SIGTERM, a terminal that is closed
 
 
-def interrupt(command: list[str], run: Path, lines: int) -> Done:
-    """Start a command, press Ctrl-C once the run has so many lines of metrics, and wait for its end."""
+def interrupt(command: list[str], run: Path, lines: int, number: int = signal.SIGINT) -> Done:
+    """Start a command, stop it by a signal once the run has so many lines of metrics, and wait for its end."""
     started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for_lines(started, run, lines)
+    started.send_signal(number)
+    out, err = started.communicate(timeout=120)
+    return Done(started.returncode, out, err)
+
+
+def wait_for_lines(started: subprocess.Popen[Any], run: Path, lines: int) -> None:
+    """Wait until a run has so many lines of metrics."""
     deadline = time.monotonic() + 300
     metrics = run / "metrics.jsonl"
     while not (metrics.exists() and metrics.read_bytes().count(b"\n") >= lines):
         assert started.poll() is None, started.communicate()
         assert time.monotonic() < deadline, "no epoch in five minutes"
         time.sleep(0.05)
-    started.send_signal(signal.SIGINT)
-    out, err = started.communicate(timeout=120)
-    return Done(started.returncode, out, err)
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
+def hang_up(command: list[str], run: Path, lines: int) -> int:
+    """Start a command in a terminal of its own, close that once there are so many lines; return the exit code."""
+    ours, its = os.openpty()
+    take = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+    terminal = [sys.executable, "-c", take, *command]
+    started = subprocess.Popen(terminal, stdin=its, stdout=its, stderr=its, start_new_session=True)
+    os.close(its)
+    threading.Thread(target=drain, args=(ours,), daemon=True).start()
+    wait_for_lines(started, run, lines)
+    os.close(ours)
+    return started.wait(120)
+
+
+def drain(descriptor: int) -> None:
+    """Read what a terminal shows until it is closed."""
+    with contextlib.suppress(OSError):
+        while os.read(descriptor, 65536):
+            pass
+
+
+def test_every_signal_to_stop_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     run, program = tmp_path / "a run", [sys.executable, "-m", "epg"]
     evolve = "evolve point-goal --preset smoke --evolution.epochs 500 --processes 1 --run"
     first = interrupt([*program, *evolve.split(), str(run)], run, lines=2)
     done = assert_saved(run, first)
     assert done >= 2
-    (resume,) = re.findall(r"Continue with: epg (.*)", first.err)
-    assert resume.endswith("--resume --processes 1")
-    again = interrupt([*program, *shlex.split(resume)], run, lines=done + 2)
-    assert assert_saved(run, again) >= done + 2
+    (command,) = re.findall(r"Continue with: epg (.*)", first.err)
+    assert command.endswith("--resume --processes 1")
+    resume = [*program, *shlex.split(command)]
+    again = assert_saved(run, interrupt(resume, run, done + 2, signal.SIGTERM), 128 + signal.SIGTERM)
+    assert again >= done + 2
+    assert assert_saved(run, interrupt(resume, run, again + 1, signal.SIGHUP), 128 + signal.SIGHUP) > again
 
 
 def test_a_stopped_command_leaves_at_once() -> None:
@@ -847,11 +875,22 @@ cli.main()
     assert done.stderr == "\nepg: stopped.\n"
 
 
-def assert_saved(run: Path, stopped: Done) -> int:
-    """Check that all a stopped run left is whole and of one epoch; return that epoch."""
-    assert (stopped.code, stopped.out) == (130, "")
+def test_a_terminal_that_is_closed_ends_in_order(tmp_path: Path) -> None:
+    evolve = "-m epg evolve point-goal --preset smoke --evolution.epochs 500 --executor inline --run"
+    assert hang_up([sys.executable, *evolve.split(), str(tmp_path / "run")], tmp_path / "run", 1) == 129
+    assert_whole(tmp_path / "run")
+
+
+def assert_saved(run: Path, stopped: Done, code: int = 130) -> int:
+    """Check that a stopped run said so, and that what it left is whole; return its epoch."""
+    assert (stopped.code, stopped.out) == (code, "")
     assert "Traceback" not in stopped.err
     assert "epg: stopped; every finished epoch is saved." in stopped.err
+    return assert_whole(run)
+
+
+def assert_whole(run: Path) -> int:
+    """Check that all a run left is of one epoch; return that epoch."""
     epochs = [record["epoch"] for record in read_metrics(run / "metrics.jsonl")]
     assert epochs == list(range(len(epochs)))
     checkpoint = Run.open(run).load_checkpoint()

@@ -229,7 +229,8 @@ def search_run(
                     if on_step:
                         on_step(step)
             finally:
-                run.save_checkpoint(search.step, search.tensors(), search.info())
+                with uninterrupted():
+                    run.save_checkpoint(search.step, search.tensors(), search.info())
         found = search.result()
         save_policy(run.path, {"weights": found.weights, **_stats_by_name(found)}, _manifest(search, found))
         return found

@@ -17,12 +17,12 @@ from epg.cli.bench import Bench
 from epg.cli.evolve import Evolve, parse_evolve
 from epg.cli.families import Check, Tasks
 from epg.cli.learning import Baseline, Compare, Learn
-from epg.cli.output import STOPPED
 from epg.cli.probe import Probe
 from epg.cli.progress import console
 from epg.cli.render import Render
 from epg.cli.runs import Demo, Losses, Report
 from epg.core.errors import BadInput, require
+from epg.core.interrupts import exit_code, stop_on_signals
 
 VERBS: dict[str, type] = {
     "demo": Demo,
@@ -67,13 +67,14 @@ def _help(arguments: Sequence[str]) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; without `arguments`, as the command that was typed."""
     try:
-        _run(sys.argv[1:] if arguments is None else arguments)
+        with stop_on_signals():
+            _run(sys.argv[1:] if arguments is None else arguments)
     except SystemExit as end:
-        if arguments is None and end.code == STOPPED:
+        if arguments is None and isinstance(end.code, int) and end.code > 128:
             # XLA may still be computing on a thread of its own, and crashes if the interpreter is taken down around it.
             sys.stdout.flush()
             sys.stderr.flush()
-            os._exit(STOPPED)
+            os._exit(end.code)
         raise
 
 
@@ -88,9 +89,9 @@ def _run(arguments: Sequence[str]) -> None:
     except ExecutorFailed as error:
         console().print(f"epg: {error}", markup=False, soft_wrap=True)
         sys.exit(1)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stopped:
         console().print("\nepg: stopped.")
-        sys.exit(STOPPED)
+        sys.exit(exit_code(stopped))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -13,8 +11,8 @@ import tyro
 from tyro.conf import Positional, arg
 
 from epg import api
-from epg.cli.output import STOPPED, print_json
-from epg.cli.progress import console, evolve_with_bar, waiting
+from epg.cli.output import print_json
+from epg.cli.progress import console, evolve_with_bar, resumable, waiting
 from epg.core.errors import require
 from epg.settings import (
     EvolutionSettings,
@@ -74,20 +72,13 @@ class Evolve:
         run, settings = api.prepare(
             self.settings, self.run, self.resume, self.executor, self.processes, cluster, self.start
         )
-        try:
+        again = ["epg", "evolve", self.family, "--run", str(run.path), "--resume"]
+        again += ["--executor", self.executor] if self.executor != "local" else []
+        again += ["--processes", str(self.processes)] if self.processes is not None else []
+        again += ["--address", self.address] if self.address is not None else []
+        again += ["--cpus", f"{self.cpus:g}"] if self.cpus != 1 else []
+        with resumable(again):
             evolved = evolve_with_bar(run, settings, self.executor, self.processes, cluster)
-        except KeyboardInterrupt:
-            again = ["epg", "evolve", self.family, "--run", str(run.path), "--resume"]
-            again += ["--executor", self.executor] if self.executor != "local" else []
-            again += ["--processes", str(self.processes)] if self.processes is not None else []
-            again += ["--address", self.address] if self.address is not None else []
-            again += ["--cpus", f"{self.cpus:g}"] if self.cpus != 1 else []
-            console().print(
-                f"\nepg: stopped; every finished epoch is saved. Continue with: {shlex.join(again)}",
-                markup=False,
-                soft_wrap=True,
-            )
-            sys.exit(STOPPED)
         with waiting("drawing the report"):
             report = api.report(run.path)
         named = f" --family {self.family}" if ":" in self.family else ""  # own code must be named, see api.compare

@@ -10,7 +10,7 @@ from tyro.conf import Positional, arg
 
 from epg import api
 from epg.cli.output import print_json, print_result
-from epg.cli.progress import status_line, waiting
+from epg.cli.progress import resumable, status_line, waiting
 from epg.core.errors import require
 
 Loss = Annotated[str, arg(metavar="LOSS")]
@@ -87,13 +87,15 @@ class Baseline:
         require(self.updates is None, "--updates is for ppo and reinforce: a fixed policy does not learn.")
         require(self.env_steps is not None or self.resume, "baseline fixed needs --env-steps: its budget.")
         require(not self.resume or self.run is not None, "--resume needs --run: the directory to continue.")
-        with status_line(f"searching a fixed policy for {self.family}") as status:
+        run = self.run or api.new_run_path(f"fixed-{self.family}")
+        again = ["epg", "baseline", "fixed", self.family, "--run", str(run), "--resume"]
+        with resumable(again), status_line(f"searching a fixed policy for {self.family}") as status:
             result = api.fixed_policy(
                 self.family,
                 env_steps=self.env_steps,
                 seed=self.seed,
                 tasks=self.tasks,
-                run=self.run,
+                run=run,
                 resume=self.resume,
                 processes=self.processes,
                 on_step=lambda it: status(f"step {it.epoch}: mean return {it.fitness_mean:.2f}"),

@@ -1,4 +1,4 @@
-"""What a verb prints: tables on standard output, one line of JSON for scripts; and exit codes."""
+"""What a verb prints: tables on standard output, one line of JSON for scripts."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from epg.core.plain import plain
-
-STOPPED = 130  # exit code after Ctrl-C
 
 
 def print_json(value: Any) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -12,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from epg import api
 from epg.core.errors import BadInput
+from epg.core.interrupts import exit_code
 from epg.settings import Settings
 
 SMOOTHING = 0.2
@@ -20,6 +23,17 @@ SMOOTHING = 0.2
 def console() -> Console:
     """Return the console for messages."""
     return Console(stderr=True, highlight=False)
+
+
+@contextlib.contextmanager
+def resumable(again: Sequence[str]) -> Iterator[None]:
+    """When a signal stops the block, say with which command it goes on."""
+    try:
+        yield
+    except KeyboardInterrupt as stopped:
+        sentence = f"\nepg: stopped; every finished epoch is saved. Continue with: {shlex.join(again)}"
+        console().print(sentence, markup=False, soft_wrap=True)
+        sys.exit(exit_code(stopped))
 
 
 @contextlib.contextmanager

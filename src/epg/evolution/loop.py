@@ -242,7 +242,7 @@ def evolve_run(
 ) -> EvolutionResult:
     """Evolve in a run directory from wherever it stands to the last epoch, saving after every epoch.
 
-    Ctrl-C waits for an epoch's bookkeeping, saves the loss so far and is then raised as KeyboardInterrupt.
+    A signal to stop waits for an epoch's bookkeeping; the loss so far is saved, then KeyboardInterrupt is raised.
     """
     check_executor(executor, processes)
     with run.lock():

@@ -24,7 +24,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 # Ray reads these when imported: nothing is reported to anybody, no warning about GPUs that are not there, and what
@@ -276,7 +275,6 @@ class _Session:
         workers = processes or max(1, int(available_cores() / cluster.cpus))
         self._own_cpus = math.ceil(workers * cluster.cpus)
         self._connected = False
-        self._on_terminate: Any = None
 
     def open(self) -> None:
         """Connect, unless connected already: by an earlier call, or by the program that uses us."""
@@ -286,17 +284,14 @@ class _Session:
                 "this program is connected to a Ray already: leave out the address to use it.",
             )
             return
-        in_main_thread = threading.current_thread() is threading.main_thread()
-        if in_main_thread:
-            self._on_terminate = signal.getsignal(signal.SIGTERM)
+        on_terminate = signal.getsignal(signal.SIGTERM)
         self._connected = True  # even if interrupted amid it
         if self._cluster.address is not None:
             _connect(self._cluster.address)
         else:
             self._start_own()
-        if in_main_thread:  # Ray put in its own handlers, whose end is a stack trace of C++
-            default = self._on_terminate in (None, signal.SIG_DFL)
-            signal.signal(signal.SIGTERM, _terminate if default else self._on_terminate)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, on_terminate)  # Ray put in its own, whose end is a stack trace of C++
 
     def _start_own(self) -> None:
         # On the same terms as local processes, which are not niced either.
@@ -311,15 +306,6 @@ class _Session:
         if self._connected:
             self._connected = False
             ray.shutdown()
-            if self._on_terminate is not None:
-                signal.signal(signal.SIGTERM, self._on_terminate)
-
-
-def _terminate(number: int, frame: FrameType | None) -> None:
-    """Take SIGTERM for a Ctrl-C, which saves and ends what runs; where that one is ignored, end alike."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        sys.exit(128 + number)
-    signal.raise_signal(signal.SIGINT)
 
 
 def _connect(address: str, **options: Any) -> None:
