@@ -14,7 +14,7 @@ from gymnasium.utils.env_checker import check_env
 from epg.core.errors import BadInput
 from epg.core.runtime import jit
 from epg.envs.env import environment_id
-from epg.evaluation.check_rollouts import make_tester
+from epg.evaluation.check_rollouts import CheckedFamily
 from epg.families.base import HostFamily, SimStep, unstack
 from epg.families.mujoco.direction import Direction
 from epg.families.registry import REGISTRY, find_family
@@ -247,7 +247,7 @@ def test_a_jax_family_is_the_same_functions(name: str) -> None:
     _, info = environment.reset(seed=0)
     task, state, step = family.sample(jax.random.key(3)), environment._runner.state, jax.jit(family.step)
     jax.tree.map(np.testing.assert_array_equal, info["task"], task._asdict())
-    for action in make_tester(family).rows(steps=40, number=1).actions[:, 0]:
+    for action in CheckedFamily(family).rows().actions[:40, 0]:
         state, reward, terminated = step(state, action, task)
         result = environment.step(np.asarray(action))
         assert np.allclose(result[0], family.observe(state, task), atol=1e-5)

@@ -1,16 +1,19 @@
 """The public checker of families: `epg check my_module:my_family`. Each check names what to change."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from epg.core.spaces import Spaces
-from epg.evaluation.check_rollouts import ROWS, SHORT, HostTester, Rows, Tester, close, make_tester, mismatch
-from epg.families.base import HostFamily, JaxFamily
+from epg.evaluation.check_rollouts import ROWS, CheckedFamily
+from epg.families.base import HostFamily, JaxFamily, StepResult, unstack
+
+SHORT = 10
+"""Steps that are too few for rounding errors to grow."""
 
 
 @dataclass(frozen=True)
@@ -28,13 +31,12 @@ class Check:
         return self.problem is None
 
 
-def check_family(family: Any) -> list[Check]:
-    """Run every check; those that need an earlier one that failed are left out."""
-    checks = []
-    tester = make_tester(family)
-    for name, run in checks_of(family).items():
+def check_family(family: Any, names: Iterable[str] = ()) -> list[Check]:
+    """Run these checks, or every one; those that need an earlier one that failed are left out."""
+    checks, checked, known = [], CheckedFamily(family), checks_of(family)
+    for name in names or known:
         try:
-            problem = run(tester)
+            problem = known[name](checked)
         except Exception as error:  # whatever a user's function raises is that check's answer
             problem = f"raised {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         checks.append(Check(name, problem))
@@ -43,8 +45,8 @@ def check_family(family: Any) -> list[Check]:
     return checks
 
 
-def _record(tester: Tester) -> str | None:
-    family = tester.family
+def _record(checked: CheckedFamily) -> str | None:
+    family = checked.family
     if not isinstance(family, JaxFamily | HostFamily):
         return f"must be a JaxFamily or a HostFamily (MujocoFamily, GymFamily), not {type(family).__name__}"
     if not isinstance(family.spaces, Spaces):
@@ -54,8 +56,8 @@ def _record(tester: Tester) -> str | None:
     return None
 
 
-def _task(tester: Tester) -> str | None:
-    for leaf in jax.tree.leaves(tester.family.sample(jax.random.key(0))):
+def _task(checked: CheckedFamily) -> str | None:
+    for leaf in jax.tree.leaves(checked.family.sample(jax.random.key(0))):
         if not jnp.issubdtype(jnp.asarray(leaf).dtype, jnp.number):
             return "a task must consist of numbers only"
         if not np.isfinite(leaf).all():
@@ -63,113 +65,167 @@ def _task(tester: Tester) -> str | None:
     return None
 
 
-def _shapes(tester: Tester) -> str | None:
-    features = tester.family.features(tester.family.sample(jax.random.key(0)))
-    declared = (tester.family.spaces.features,)
-    return tester.shape_problem() or mismatch({"features": (features, jnp.float32, declared)})
+def _kinds(tree: Any) -> dict[str, str]:
+    """Return dtype and shape of each leaf, or the type of one that is no array."""
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="."): f"{leaf.dtype}{list(leaf.shape)}"
+        if hasattr(leaf, "dtype")
+        else type(leaf).__name__
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+    }
 
 
-def _compiles(tester: Tester) -> str | None:
-    functions = {"sample": (tester.family.sample, (jax.random.key(0),)), **tester.functions()}
+def _mismatch(seen: Any, expected: Any) -> str | None:
+    """Say which leaf has not the dtype and shape of the expected one."""
+    found, wanted = _kinds(seen), _kinds(expected)
+    for name in wanted | found:
+        if found.get(name) != wanted.get(name):
+            return f"{name} must be {wanted.get(name, 'left out')}, not {found.get(name, 'left out')}"
+    return None
+
+
+def _shapes(checked: CheckedFamily) -> str | None:
+    (task, _, step), family = checked.first_step, checked.family
+    readout, flag = step.before, cast(Any, jax.ShapeDtypeStruct((), jnp.bool_))
+    if isinstance(family, HostFamily):
+        readout = jax.ShapeDtypeStruct((family.readout_size,), jnp.float32)
+    problem = _mismatch(
+        {"at_start": step.before, "after_step": step.after}, {"at_start": readout, "after_step": readout}
+    )
+    if problem:  # what follows would fail for it
+        return problem
+    step = jax.tree.map(jnp.asarray, step)
+    if isinstance(family, HostFamily) and jnp.ndim(family.to_ctrl(step.before, step.action, task)) != 1:
+        return "to_ctrl must give a vector"
+    observation, features, reward = (
+        cast(Any, jax.ShapeDtypeStruct(shape, jnp.float32))
+        for shape in ((family.spaces.observation,), (family.spaces.features,), ())
+    )
+    return _mismatch(
+        {
+            "observation": family.observation(step.before, task),
+            "features": family.features(task),
+            "step_result": family.step_result(step, task),
+        },
+        {
+            "observation": observation,
+            "features": features,
+            "step_result": StepResult(observation, reward, flag, flag, flag, flag, readout),
+        },
+    )
+
+
+def _compiles(checked: CheckedFamily) -> str | None:
+    task, key, step = jax.tree.map(jnp.asarray, checked.first_step)
+    family = checked.family
+    functions = {
+        "sample": (family.sample, (key,)),
+        "initial_state": (family.initial_state, (key, task)),
+        "observation": (family.observation, (step.before, task)),
+        "to_ctrl": (family.to_ctrl, (step.before, step.action, task)),
+        "step_result": (family.step_result, (step, task)),
+    }
+    if isinstance(family, JaxFamily):
+        functions["step"] = (family.advance, (step.before, step.action, task))
     for name, (function, arguments) in functions.items():
-        if not close(function(*arguments), jax.jit(function)(*arguments), rtol=1e-4, atol=1e-5):
+        if not _close(function(*arguments), jax.jit(function)(*arguments), rtol=1e-4, atol=1e-5):
             return f"{name} gives another result when compiled: it must be a pure function of its arguments"
     return None
 
 
-def _repeats(tester: Tester) -> str | None:
-    rows = tester.rows()
-    same = tester.rollout(rows).equals(tester.rollout(rows))
+def _close(one: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-6) -> bool:
+    """Whether two trees differ by rounding errors only."""
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    return all(np.allclose(a, b, rtol=rtol, atol=atol, equal_nan=True) for a, b in pairs)
+
+
+def _repeats(checked: CheckedFamily) -> str | None:
+    rows, host = checked.rows(), isinstance(checked.family, HostFamily)
+    again = checked if host else CheckedFamily(checked.family)  # only a new trace of JAX functions could differ
+    same = checked.rollout(rows).equals(again.rollout(rows))
     return None if same else "the same keys and actions must give the same rollout"
 
 
-def _finite(tester: Tester) -> str | None:
-    sound = tester.rollout(tester.rows(seed=1)).finite
+def _finite(checked: CheckedFamily) -> str | None:
+    sound = checked.rollout(checked.rows(seed=1)).finite
     return None if sound else "a rollout with standard normal actions gave a number that is not finite"
 
 
-def _bounded(tester: Tester) -> str | None:
-    if tester.family.spaces.discrete:
+def _bounded(checked: CheckedFamily) -> str | None:
+    if checked.family.spaces.discrete:
         return None
-    rows = tester.rows(seed=2)
-    sound = tester.rollout(rows._replace(actions=1e6 * rows.actions)).finite
+    rows = checked.rows(seed=2)
+    sound = checked.rollout(rows._replace(actions=1e6 * rows.actions)).finite
     return None if sound else "huge actions (a million) must stay finite: clip the action before it is applied"
 
 
-def _batches(tester: Tester) -> str | None:
-    rows = tester.rows(seed=3, steps=SHORT)
-    many = tester.rollout(rows)
-    same = all(tester.rollout(rows.row(index)).is_close(many.row(index)) for index in range(ROWS))
+def _batches(checked: CheckedFamily) -> str | None:
+    rows = checked.rows(seed=3)
+    many, alone = checked.rollout(rows), [checked.rollout(rows.row(index)) for index in range(ROWS)]
+    same = all(_close(many.row(index, SHORT), alone[index].row(0, SHORT)) for index in range(ROWS))
     return None if same else "a lifetime's result depends on its neighbours in a batch"
 
 
-def _varies(tester: Tester) -> str | None:
-    tasks = tester.rows(seed=5, steps=SHORT, number=16).tasks
+def _varies(checked: CheckedFamily) -> str | None:
+    tasks = checked.tasks(jax.random.split(jax.random.key(5), 16))
     if any(np.ptp(np.asarray(leaf), axis=0).any() for leaf in jax.tree.leaves(tasks) if np.size(leaf)):
         return None
     return "16 tasks came out alike: sample must use its key"
 
 
-def _balanced(tester: Tester) -> str | None:
-    orbit = tester.family.orbit
-    if orbit is None:
+def _balanced(checked: CheckedFamily) -> str | None:
+    if checked.family.orbit is None:
         return None
-    tasks = tester.rows(seed=7, steps=SHORT, number=16).tasks
-    start = jax.vmap(orbit, (0, None))(tasks, jnp.zeros(()))
-    if not close(start, tasks, rtol=1e-4, atol=1e-4):
+    tasks = checked.tasks(jax.random.split(jax.random.key(7), 16))
+    start, half = (jax.vmap(checked.family.orbit, (0, None))(tasks, jnp.float32(share)) for share in (0.0, 0.5))
+    if not _close(start, tasks, rtol=1e-4, atol=1e-4):
         return "orbit must leave a task as it is when the share is 0"
-    half = jax.vmap(orbit, (0, None))(tasks, jnp.full((), 0.5))
-    if close(half, tasks):
-        return "orbit must move a task when the share is 0.5"
-    return None
+    return "orbit must move a task when the share is 0.5" if _close(half, tasks) else None
 
 
-def _constant(tester: Tester) -> str | None:
-    declared = tester.family.constant_inputs
+def _constant(checked: CheckedFamily) -> str | None:
+    declared = checked.family.constant_inputs
     if not declared:
         return None
     index, _, std = (np.array(column) for column in zip(*declared, strict=True))
-    if index.min() < 0 or index.max() >= tester.family.spaces.observation or not (std > 0).all():
+    if index.min() < 0 or index.max() >= checked.family.spaces.observation or not (std > 0).all():
         return "constant_inputs needs indices of observations, and standard deviations above zero"
-    seen = tester.rollout(tester.rows(seed=8, steps=SHORT)).observation[..., index]
-    if np.ptp(seen, axis=0).any():
+    if np.ptp(checked.rollout(checked.rows(seed=8)).observation[..., index], axis=0).any():
         return "an observation in constant_inputs changes within a lifetime: leave it out"
     return None
 
 
-def _with_nan(rows: Rows) -> Rows:
+def _nan_ends(checked: CheckedFamily) -> str | None:
     """Let the middle row's third action be not a number."""
-    return rows._replace(actions=rows.actions.at[2, 1].set(jnp.nan))
-
-
-def _nan_ends(tester: Tester) -> str | None:
-    if tester.family.spaces.discrete:
+    if checked.family.spaces.discrete:
         return None
-    seen = tester.rollout(_with_nan(tester.rows(seed=4, steps=SHORT)))
+    rows = checked.rows(seed=4)
+    seen = checked.rollout(rows._replace(actions=rows.actions.at[2, 1].set(jnp.nan)))
     if not (seen.terminated[2, 1] and seen.diverged[2, 1]):
         return "an action that is not a number must end the episode as diverged, terminated too: see step_result"
     return None if seen.finite else "after an action that is not a number, all numbers must be finite"
 
 
-def _neighbours(tester: Tester) -> str | None:
-    if tester.family.spaces.discrete:
+def _neighbours(checked: CheckedFamily) -> str | None:
+    if checked.family.spaces.discrete:
         return None
-    rows = tester.rows(seed=4, steps=SHORT)
-    sound, diverged = tester.rollout(rows), tester.rollout(_with_nan(rows))
+    rows = checked.rows(seed=4)
+    sound = checked.rollout(rows)
+    diverged = checked.rollout(rows._replace(actions=rows.actions.at[2, 1].set(jnp.nan)))
     same = all(sound.row(index).equals(diverged.row(index)) for index in (0, 2))
     return None if same else "divergence in one row must not change a bit of the others"
 
 
-def _in_part(tester: HostTester) -> str | None:
+def _in_part(checked: CheckedFamily) -> str | None:
     """Check what scoring needs: rows repeated, and only some of them advanced."""
-    rows = tester.rows(seed=6, steps=SHORT)
-    whole = tester.stepper.batch(rows.keys, rows.tasks).simulator
-    states = whole.prepare(tester.initial_states(rows, SHORT + 1))[0]
+    family, rows = checked.family, checked.rows(seed=6)
+    whole = family.simulate(unstack(rows.tasks, ROWS))
+    states = whole.prepare(np.asarray(jax.vmap(family.initial_state)(rows.keys, rows.tasks)))
     twice, many = whole.repeat(2), np.repeat(states, 2, axis=0)
     readout = whole.begin(states)
     if not np.array_equal(np.repeat(readout, 2, axis=0), twice.begin(many)):
         return "the simulator's repeat(2) must hold rows 0, 0, 1, 1, 2, 2"
-    ctrl = np.asarray(jax.vmap(tester.family.to_ctrl)(readout, rows.actions[0], rows.tasks))
+    ctrl = np.asarray(jax.vmap(family.to_ctrl)(readout, rows.actions[0], rows.tasks))
     expected, every = whole.advance(ctrl, states), np.repeat(ctrl, 2, axis=0)
     early, late = np.array([0, 3, 4]), np.array([1, 2, 5])
     first = twice.advance(every, many, early)[early].copy()
