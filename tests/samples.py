@@ -5,13 +5,26 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.stats
 
+from epg.core.rng import Stream, run_key
 from epg.core.spaces import Spaces
 from epg.core.types import Experience, Rollout
 from epg.evolution.loop import EpochMetrics, Evolution
 from epg.evolution.worker import ShardResult
+from epg.families.registry import find_family
+from epg.learners.learned import LearnedLoss
 from epg.lifetime.normalizer import init_normalizer
 from epg.lifetime.window import build_experience, empty_window, push, update_stats
-from epg.settings import EvolutionSettings, LifetimeSettings, LossInput, LossSettings, PolicySettings, Settings
+from epg.policies.mlp import MlpPolicy
+from epg.settings import (
+    EvolutionSettings,
+    LifetimeSettings,
+    LossInput,
+    LossSettings,
+    PolicySettings,
+    Settings,
+    to_dict,
+)
+from epg.storage.loss_artefact import LossArtefact
 
 CONTINUOUS = Spaces(observation=3, action=2, features=2)
 DISCRETE = Spaces(observation=3, action=4, discrete=True, features=2)
@@ -90,3 +103,12 @@ def run_epoch(evolution: Evolution, evaluate) -> tuple[EpochMetrics, list[ShardR
     requests = evolution.requests(population)
     results = [ShardResult.from_arrays(evaluate(request.to_arrays())) for request in requests]
     return evolution.tell(population, results, 1.0), results
+
+
+def fresh_loss(settings: Settings) -> LossArtefact:
+    """Return the loss with which an evolution of these settings would begin."""
+    family = find_family(settings.family)
+    learned = LearnedLoss(settings.loss, MlpPolicy(settings.policy, family.spaces), family.spaces)
+    phi = np.asarray(learned.initial_phi(run_key(settings.seed, Stream.LOSS)))
+    manifest = {"family": settings.family, "family_version": family.version, "spaces": to_dict(family.spaces)}
+    return LossArtefact(phi, {"phi": phi}, {**manifest, "settings": to_dict(settings), "sha256": "0" * 64})

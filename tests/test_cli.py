@@ -224,12 +224,12 @@ WRONG: dict[str, tuple[str, str] | tuple[str, str, Callable[[Path], object]]] = 
         change("loss.json", "epochs", to="9"),
     ),
     "loss of another family": (
-        "compare {run} --family point-reach --run new",
-        "the loss was evolved for point-goal, not point-reach: name the family it was evolved for",
+        "compare {run} --family random-pendulum --run new",
+        "does not fit random-pendulum, it was evolved for point-goal: observation 4 instead of 3, action 2 instead",
     ),
     "loss of other dimensions": (
         COMPARE,
-        "does not fit point-goal, it was evolved for observation 6 instead of 4",
+        "does not fit point-goal, it was evolved for point-goal: observation 6 instead of 4",
         change("loss.json", "spaces", "observation", to=6),
     ),
     "loss of another version": (

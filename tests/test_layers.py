@@ -40,7 +40,7 @@ ALLOWED = {"cli": {"api", "core", "settings", "cli"}}  # layers that may import 
 FACADE = ("epg/__init__.py", "epg/__main__.py")
 DOORS = {  # library: the only files (or folders, with a final slash) that may import it
     "evosax": ("epg/evolution/strategy.py",),
-    "gymnasium": ("epg/simulators/gym.py", "epg/families/gym_factory.py", "epg/envs/env.py"),
+    "gymnasium": ("epg/simulators/gym.py", "epg/families/gym_factory.py", "epg/envs/env.py", "epg/envs/play.py"),
     "matplotlib": ("epg/viz/curves.py", "epg/viz/card.py"),
     "mujoco": ("epg/simulators/mujoco.py", "epg/viz/camera.py"),
     "PIL": ("epg/viz/film.py",),

@@ -19,7 +19,7 @@ def test_the_laptop_recipe_evolves_a_loss_that_trains_on_held_out_tasks(family: 
     history: list[float] = []
     evolved = epg.evolve(settings=settings, run=tmp_path / "run", on_epoch=lambda it: history.append(it.fitness_mean))
     result = epg.learn(evolved.run, family, tasks=20, seed=seed, run=tmp_path / "learn")
-    assert result["methods"]["epg"]["interval"]["value"] > history[0] + 4, (history[0], result)
+    assert result.first.interval.value > history[0] + 4, (history[0], result.table)
 
 
 def test_evolution_climbs_without_reward(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from epg.evaluation.protocol import fitting_learner, obs_stats_of, ranked_worst,
 from epg.evaluation.statistics import bootstrap, paired_difference  # noqa: E402
 from epg.evolution.task_sampling import task_sampler  # noqa: E402
 from epg.families.registry import find_family  # noqa: E402
-from epg.storage.files import read_tensors, write_json  # noqa: E402
+from epg.storage.files import write_json  # noqa: E402
 from epg.storage.loss_artefact import LOSS, LossArtefact, load_loss  # noqa: E402
 from epg.storage.metrics import read_metrics  # noqa: E402
 from epg.viz.curves import fitness_over_epochs  # noqa: E402
@@ -85,17 +85,17 @@ def measure(name: str, means: dict[str, float]) -> Result:
     family, runs = shipped.manifest["family"], runs_of(name)
     with tempfile.TemporaryDirectory() as folder:
         compared = api.compare(shipped, tasks=TASKS, seed=SEED, ppo_steps=[LONG], run=Path(folder) / "compare")
-        methods = compared["methods"]
+        methods = compared.table["methods"]
         long = f"ppo-{LONG}" if f"ppo-{LONG}" in methods else "ppo"  # a loss may have as many steps itself
         of = {"shipped": "epg", "ppo": "ppo", "ppo_long": long}
-        finals = {key: _final(compared, method) for key, method in of.items()}
+        finals = {key: ranked_worst(compared.methods[method].final) for key, method in of.items()}
         for run in runs:
             if load_loss(run).manifest["sha256"] == shipped.manifest["sha256"]:
                 finals[run.name] = finals["shipped"]
                 continue
             learned = api.learn(run, family, tasks=TASKS, seed=SEED, run=Path(folder) / run.name)
-            finals[run.name] = _final(learned, "epg")
-        shutil.copy(Path(compared["run"]) / "figures" / "learning_curves.png", IMAGES / f"{name}.png")
+            finals[run.name] = ranked_worst(learned.returns)
+        shutil.copy(compared.run / "figures" / "learning_curves.png", IMAGES / f"{name}.png")
     for path in fitness_over_epochs(runs) if runs else ():
         if path.suffix == ".png":
             shutil.copy(path, IMAGES / f"{name}-fitness.png")
@@ -112,11 +112,6 @@ def measure(name: str, means: dict[str, float]) -> Result:
         "side": _sides(family),
         "finals": {key: [round(float(it), 4) for it in values] for key, values in finals.items()},
     }
-
-
-def _final(result: Result, method: str) -> np.ndarray:
-    tensors, _ = read_tensors(Path(result["run"]) / "curves.safetensors")
-    return ranked_worst(np.asarray(tensors[f"{method}/final"]))
 
 
 def _spent(loss: LossArtefact, run: Path | None = None) -> Result:

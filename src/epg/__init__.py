@@ -1,8 +1,9 @@
 """Evolved Policy Gradients: evolve a loss function, then train policies with it.
 
-The same verbs as the command line: `epg.evolve`, `epg.learn`, `epg.compare`, `epg.baseline`, `epg.load_loss`,
-`epg.check`, `epg.report`, `epg.render`. Importing `epg` loads nothing heavy; JAX comes with the first verb that
-needs it. The families are also Gymnasium environments: `import epg, gymnasium; gymnasium.make("epg/RandomHopper-v0")`.
+The same verbs as the command line: `epg.evolve`, `epg.learn`, `epg.compare`, `epg.baseline`, `epg.act`, `epg.check`,
+`epg.report`, `epg.render`; `epg.load_loss` and `epg.load_policy` open what they saved. Importing `epg` loads nothing
+heavy; JAX comes with the first verb that needs it. The families are also Gymnasium environments: `import epg,
+gymnasium; gymnasium.make("epg/RandomHopper-v0")`.
 """
 
 import importlib
@@ -19,10 +20,12 @@ _MODULES = {
     "baseline": "epg.api",
     "fixed_policy": "epg.api",
     "probe": "epg.api",
+    "act": "epg.api",
     "check": "epg.api",
     "report": "epg.api",
     "render": "epg.api",
     "load_loss": "epg.zoo",
+    "load_policy": "epg.policies.trained",
     "preset": "epg.recipes",
     "Settings": "epg.settings",
     "Spaces": "epg.core.spaces",
@@ -37,6 +40,7 @@ _MODULES = {
 __all__ = ["__version__", *_MODULES]  # noqa: PLE0604 (all are strings)
 
 if TYPE_CHECKING:
+    from epg.api import act as act
     from epg.api import baseline as baseline
     from epg.api import check as check
     from epg.api import compare as compare
@@ -53,6 +57,7 @@ if TYPE_CHECKING:
     from epg.families.mujoco.base import Clock as Clock
     from epg.families.mujoco.base import MujocoFamily as MujocoFamily
     from epg.families.registry import find_family as find_family
+    from epg.policies.trained import load_policy as load_policy
     from epg.recipes import preset as preset
     from epg.settings import Settings as Settings
     from epg.zoo import load_loss as load_loss

@@ -21,14 +21,18 @@ from epg.recipes import PresetName, ppo_settings, preset, recipe_of
 from epg.settings import Settings, from_dict, to_dict
 from epg.storage.files import encode_tensors, write_atomic, write_json
 from epg.storage.loss_artefact import LossArtefact
+from epg.storage.policy_artefact import POLICIES
 from epg.storage.run import RUN_FORMAT, Checkpoint, Run, check_vacant
 from epg.zoo import LossEntry, list_losses, load_loss
 
 if TYPE_CHECKING:
+    from epg.envs.play import Episodes
     from epg.evaluation.family_check import Check
     from epg.evaluation.protocol import MethodResult
+    from epg.evaluation.result import LearningResult
     from epg.evolution.loop import EpochMetrics, EvolutionResult
     from epg.families.base import Family
+    from epg.policies.trained import TrainedPolicy
 
 __all__ = ["Cluster", "ExecutorFailed", "PresetName", "check_vacant", "verdicts"]
 
@@ -151,7 +155,7 @@ def learn(
     seed: int = 0,
     updates: int | None = None,
     run: str | Path | None = None,
-) -> dict[str, Any]:
+) -> LearningResult:
     """Train fresh policies with a loss on held-out tasks (Algorithm 2), and save their curves."""
     use_single_thread()
     from epg.evaluation import protocol
@@ -172,7 +176,7 @@ def baseline(
     seed: int = 0,
     updates: int | None = None,
     run: str | Path | None = None,
-) -> dict[str, Any]:
+) -> LearningResult:
     """Train fresh policies with PPO or REINFORCE, in PPO's tuned settings, on held-out tasks."""
     use_single_thread()
     from epg.evaluation import protocol
@@ -230,7 +234,7 @@ def compare(
     updates: int | None = None,
     ppo_steps: Sequence[int] = (PAPER_STEPS,),
     run: str | Path | None = None,
-) -> dict[str, Any]:
+) -> LearningResult:
     """Compare a loss with tuned PPO on the same held-out tasks and initial policies.
 
     PPO gets as many environment steps as the loss, and then each number of `ppo_steps`.
@@ -316,19 +320,45 @@ def _check_run_path(run: str | Path | None) -> None:
 
 def _save(
     results: list[MethodResult], family: str, seed: int, run: str | Path | None, config: dict[str, Any]
-) -> dict[str, Any]:
-    """Write a run directory of recorded lifetimes with its figure and report; return the table."""
+) -> LearningResult:
+    """Write a run directory of recorded lifetimes with its policies, figure and report."""
     from epg.evaluation.protocol import curves, table
+    from epg.evaluation.result import LearningResult
+    from epg.policies.trained import save_policies
     from epg.viz.report import write_report
 
     summary = table(results, family, seed)
     path = Path(run or new_run_path(f"{summary['kind']}-{family}"))
     about = {"format": RUN_FORMAT, "kind": summary["kind"], "epg": __version__, "family": family}
-    opened = Run.create(path, {**about, **config})
+    Run.create(path, {**about, **config})
     write_atomic(path / "curves.safetensors", encode_tensors(curves(results), {}))
+    for method in results:
+        save_policies(path / POLICIES / method.method, method.policies)
     write_json(path / "results.json", summary)
-    write_report(opened.path)
-    return {"run": str(path), **summary}
+    write_report(path)
+    return LearningResult(path, family, seed, {it.method: it for it in results}, summary)
+
+
+def act(
+    policy: str | Path | TrainedPolicy,
+    env: str | None = None,
+    *,
+    task: int = 0,
+    episodes: int = 5,
+    seed: int = 0,
+    sample: bool = False,
+    video: str | Path | None = None,
+) -> Episodes:
+    """Play episodes with a policy in any Gymnasium environment that fits it; by default in its own family's.
+
+    `task` chooses among the policies of a run; `video` names a GIF or MP4 of the first episode.
+    """
+    use_single_thread()
+    from epg.envs.play import play
+    from epg.policies.trained import TrainedPolicy, load_policy
+
+    loaded = policy if isinstance(policy, TrainedPolicy) else load_policy(policy, task)
+    return play(loaded, env, episodes, seed, sample, video)
 
 
 def check(family: str) -> list[Check]:

@@ -13,6 +13,7 @@ from typing import Any
 import tyro
 
 from epg.api import ExecutorFailed
+from epg.cli.act import Act
 from epg.cli.bench import Bench
 from epg.cli.evolve import Evolve, parse_evolve
 from epg.cli.families import Check, Tasks
@@ -29,6 +30,7 @@ VERBS: dict[str, type] = {
     "tasks": Tasks,
     "evolve": Evolve,
     "learn": Learn,
+    "act": Act,
     "baseline": Baseline,
     "compare": Compare,
     "probe": Probe,

@@ -30,7 +30,7 @@ def demo(root: Path, quiet: bool = False) -> list[dict[str, Any]]:
         run, settings = api.prepare(api.settings_for(family, "laptop", seed=0), root / family)
         evolved = evolve_with_bar(run, settings, "local", None)
         with waiting(f"the loss and PPO on {TASKS} held-out tasks"):
-            result = api.compare(evolved.run, family, tasks=TASKS, run=evolved.run / "compare")
+            result = api.compare(evolved.run, family, tasks=TASKS, run=evolved.run / "compare").to_dict()
             api.report(evolved.run)
         results.append(result)
         if not quiet:

@@ -42,7 +42,7 @@ class Learn:
             result = api.learn(
                 self.loss, self.family, tasks=self.tasks, seed=self.seed, updates=self.updates, run=self.run
             )
-        print_result(result, self.json)
+        print_result(result.to_dict(), self.json)
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Baseline:
             result = api.baseline(
                 self.name, self.family, tasks=self.tasks, seed=self.seed, updates=self.updates, run=self.run
             )
-        print_result(result, self.json)
+        print_result(result.to_dict(), self.json)
 
     def _fixed(self) -> None:
         require(self.updates is None, "--updates is for ppo and reinforce: a fixed policy does not learn.")
@@ -141,4 +141,4 @@ class Compare:
                 ppo_steps=self.ppo_steps,
                 run=self.run,
             )
-        print_result(result, self.json)
+        print_result(result.to_dict(), self.json)

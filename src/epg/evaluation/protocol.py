@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from epg.core.errors import BadInput, require
 from epg.core.rng import Split
 from epg.core.spaces import Spaces
-from epg.core.types import MetaParams
+from epg.core.types import LifetimeResult, MetaParams
 from epg.evaluation.statistics import Interval, bootstrap, paired_difference
 from epg.evolution.loop import stats_of
 from epg.evolution.task_sampling import task_sampler
@@ -20,8 +21,10 @@ from epg.learners.base import Learner
 from epg.learners.learned import LearnedLoss
 from epg.learners.registry import policy_gradient
 from epg.lifetime.batch import batch_of_lifetimes, inner_config
+from epg.lifetime.env_step import actor_of
 from epg.lifetime.normalizer import FixedStats
 from epg.policies.mlp import MlpPolicy
+from epg.policies.trained import TrainedPolicy, describe
 from epg.settings import Settings, flat, from_dict
 from epg.storage.loss_artefact import LossArtefact
 
@@ -44,6 +47,8 @@ class MethodResult:
     """KL of each update, [tasks, updates]."""
     tuned: bool = True
     """Whether its settings were chosen for this family (always true of a loss)."""
+    policies: tuple[TrainedPolicy, ...] = ()
+    """The trained policies, one per task."""
 
     @property
     def steps(self) -> int:
@@ -88,7 +93,7 @@ def obs_stats_of(loss: LossArtefact) -> FixedStats | None:
 
 def fitting_learner(loss: LossArtefact, family: str) -> tuple[Settings, LearnedLoss]:
     """Return the settings and the learner of a loss, once everything in the artefact agrees with the family."""
-    settings = settings_of(loss)
+    settings = replace(settings_of(loss), family=family)
     spaces = find_family(family).spaces
     _check_fit(loss, family, spaces)
     policy = MlpPolicy(settings.policy, spaces)
@@ -146,6 +151,17 @@ def record(
         np.asarray(result.final_return),
         np.asarray(result.episode_return).reshape(tasks, -1),
         np.asarray(result.kl),
+        policies=_policies(result, policy, describe(policy, family, settings, label[1], seed)),
+    )
+
+
+def _policies(result: LifetimeResult, policy: MlpPolicy, manifest: dict[str, Any]) -> tuple[TrainedPolicy, ...]:
+    """Take a batch of trained policies apart."""
+    actors = jax.vmap(actor_of)(result.policy, result.normalizer.observation)
+    rows = [jax.tree.map(lambda leaf: leaf[task], actors) for task in range(len(result.final_return))]  # noqa: B023
+    return tuple(
+        TrainedPolicy(policy, it.params, np.asarray(it.mean), np.asarray(it.std), {**manifest, "task": task})
+        for task, it in enumerate(rows)
     )
 
 
@@ -158,21 +174,18 @@ def with_updates(settings: Settings, updates: int | None) -> Settings:
 
 
 def _check_fit(loss: LossArtefact, family: str, spaces: Spaces) -> None:
-    made_for = loss.manifest["family"]
     evolved_for = from_dict(Spaces, loss.manifest["spaces"], "the loss's spaces")
-    require(
-        made_for == family,
-        f"the loss was evolved for {made_for}, not {family}: name the family it was evolved for.",
-    )
+    unused = set() if "task-features" in settings_of(loss).loss.inputs else {"features"}
     differing = [
         f"{name} {value} instead of {flat(spaces)[name]}"
         for name, value in flat(evolved_for).items()
-        if value != flat(spaces)[name]
+        if value != flat(spaces)[name] and name not in unused
     ]
-    require(not differing, f"the loss does not fit {family}, it was evolved for {', '.join(differing)}.")
+    made_for = loss.manifest["family"]
+    require(not differing, f"the loss does not fit {family}, it was evolved for {made_for}: {', '.join(differing)}.")
     version = find_family(family).version
     require(
-        loss.manifest["family_version"] == version,
+        made_for != family or loss.manifest["family_version"] == version,
         f"the loss was evolved on version {loss.manifest['family_version']} of {family}, this is {version}.",
     )
 

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from gymnasium.spaces import Box, Discrete
 from jax import Array
 
@@ -19,7 +18,7 @@ from epg.core.rng import Key
 from epg.core.spaces import Spaces
 from epg.families.base import HostFamily, SimStep, StepResult, Task
 from epg.simulators.base import Simulator
-from epg.simulators.gym import SEED_HALF, Factory, GymSimulator, make_env, name_of, space_size
+from epg.simulators.gym import SEED_HALF, Factory, GymSimulator, make_env, name_of, space_size, stretch
 
 SEEDS = 2**31 - 1  # number of tasks
 
@@ -68,21 +67,11 @@ class GymFamily(HostFamily):
         return readout[: self.spaces.observation]
 
     def to_ctrl(self, readout: Array, action: Array, task: Task) -> Array:
-        """Return the environment's action, flat, and whether the policy's was finite.
-
-        Of a Box, [-1, 1] is clipped and stretched over a component's bounds; a component without two bounds is taken
-        as it is, and clipped at the one it may have.
-        """
+        """Return the environment's action, flat, and whether the policy's was finite."""
         if isinstance(self.action_space, Discrete):
             choice = action.astype(jnp.float32) + float(self.action_space.start)
             return jnp.stack([choice, jnp.ones(())])
-        low, high = (bound.astype(np.float32).ravel() for bound in (self.action_space.low, self.action_space.high))
-        with np.errstate(over="ignore"):  # some spaces write "unbounded" as the largest float
-            bounded = np.isfinite(high - low)
-        least, most = np.where(bounded, low, np.float32(-1)), np.where(bounded, high, np.float32(1))
-        finite = jnp.all(jnp.isfinite(action))
-        units = jnp.where(bounded, jnp.clip(action, -1.0, 1.0), action)
-        ctrl = jnp.clip((least + most) / 2 + units * ((most - least) / 2), low, high)
+        finite, ctrl = jnp.all(jnp.isfinite(action)), stretch(self.action_space, action, jnp)
         return jnp.concatenate([jnp.where(finite, ctrl, 0.0), finite[None].astype(jnp.float32)])
 
     def step_result(self, step: SimStep, task: Task) -> StepResult:

@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from epg.core.errors import BadInput, require
+from epg.core.plain import plain
 from epg.simulators.base import GymSource
 
 Factory = Callable[[int], gymnasium.Env]
@@ -106,6 +107,48 @@ def to_action(space: Box | Discrete, flat: np.ndarray) -> Any:
     if space.dtype.kind in "iu":
         flat = np.rint(flat)
     return flat.reshape(space.shape).astype(space.dtype)
+
+
+def stretch(space: Box, action: Any, xp: Any = np) -> Any:
+    """Turn a policy's action into one of a Box, both flat: [-1, 1] is clipped and stretched over a component's bounds.
+
+    A component without two bounds is taken as it is, and clipped at the one it may have. `xp` is NumPy or jax.numpy.
+    """
+    low, high = (bound.astype(np.float32).ravel() for bound in (space.low, space.high))
+    with np.errstate(over="ignore"):  # some spaces write "unbounded" as the largest float
+        bounded = np.isfinite(high - low)
+    least, most = np.where(bounded, low, np.float32(-1)), np.where(bounded, high, np.float32(1))
+    units = xp.where(bounded, xp.clip(action, -1.0, 1.0), action)
+    return xp.clip((least + most) / 2 + units * ((most - least) / 2), low, high)
+
+
+def to_env_action(space: Box | Discrete, action: Any) -> Any:
+    """Turn an action as a policy emits it into one of the environment's space."""
+    if isinstance(space, Discrete):
+        return space.dtype.type(int(action) + int(space.start))
+    return to_action(space, stretch(space, np.asarray(action, np.float32)))
+
+
+def space_to_dict(space: Box | Discrete) -> dict[str, Any]:
+    """Describe a space in JSON values; a bound that is not finite is null."""
+    if isinstance(space, Discrete):
+        return {"n": int(space.n), "start": int(space.start)}
+    bounds = {"low": space.low.ravel().tolist(), "high": space.high.ravel().tolist()}
+    return {"shape": list(space.shape), "dtype": str(space.dtype), **plain(bounds)}
+
+
+def space_from_dict(data: Any) -> Box | Discrete:
+    """Rebuild a space from its description."""
+    try:
+        if "n" in data:
+            return Discrete(data["n"], start=data["start"])
+        low, high = (
+            np.array([end if it is None else it for it in data[name]]).reshape(data["shape"])
+            for name, end in (("low", -np.inf), ("high", np.inf))
+        )
+        return Box(low.astype(data["dtype"]), high.astype(data["dtype"]), dtype=np.dtype(data["dtype"]).type)
+    except Exception as error:  # of a file that somebody changed
+        raise BadInput(f"this describes no Box or Discrete space: {describe(error)}") from None
 
 
 def to_vector(space: Box | Discrete, seen: Any) -> np.ndarray:

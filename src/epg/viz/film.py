@@ -199,6 +199,22 @@ def gif(frames: Sequence[Image.Image], pace: float) -> bytes:
     return data.getvalue()
 
 
+def check_video(path: Path) -> Path:
+    """Refuse a video that could not be written."""
+    require(path.suffix.lower() in (".gif", ".mp4"), f"a video is a GIF or an MP4: name it {path.with_suffix('.gif')}.")
+    able = path.suffix.lower() == ".gif" or all(importlib.util.find_spec(name) for name in MP4)
+    require(able, f"{path} cannot be written: install epg[video] (imageio and ffmpeg), or name a GIF.")
+    require(path.parent.is_dir(), f"{path} cannot be written: there is no directory {path.parent}.")
+    return path
+
+
+def video_bytes(frames: Sequence[np.ndarray], pace: float, suffix: str) -> bytes:
+    """Encode frames [height, width, 3], `pace` seconds apart, at most as many as a film has."""
+    stride = max(round(PACE / pace), -(-len(frames) // MOST), 1)
+    images = [Image.fromarray(np.ascontiguousarray(frame)) for frame in frames[::stride]]
+    return (gif if suffix.lower() == ".gif" else mp4)(images, stride * pace)
+
+
 def mp4(frames: Sequence[Image.Image], pace: float) -> bytes:
     """Encode with ffmpeg, which wants a file."""
     import imageio
