@@ -6,12 +6,13 @@ JAX is imported by the verbs that need it, inside them: naming a verb costs noth
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epg import __version__
+from epg.bench import bench
 from epg.core.errors import require
 from epg.core.runtime import use_single_thread
 from epg.evaluation.verdict import verdicts
@@ -22,8 +23,8 @@ from epg.settings import Settings, from_dict, to_dict
 from epg.storage.files import encode_tensors, write_atomic, write_json
 from epg.storage.loss_artefact import LossArtefact
 from epg.storage.policy_artefact import POLICIES
-from epg.storage.run import RUN_FORMAT, Checkpoint, Run, check_vacant
-from epg.zoo import LossEntry, list_losses, load_loss
+from epg.storage.run import RUN_FORMAT, Run, check_vacant
+from epg.zoo import ZOO, list_losses, load_loss, zoo_names
 
 if TYPE_CHECKING:
     from epg.envs.play import Episodes
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from epg.families.base import Family
     from epg.policies.trained import TrainedPolicy
 
-__all__ = ["Cluster", "ExecutorFailed", "PresetName", "check_vacant", "verdicts"]
+__all__ = ["Cluster", "ExecutorFailed", "PresetName", "bench", "check_vacant", "list_losses", "verdicts"]
 
 RUNS = Path("runs")
 PAPER_STEPS = 8192
@@ -51,11 +52,6 @@ def families(name: str | None = None) -> list[Family]:
     from epg.families.registry import find_family
 
     return [find_family(it) for it in ([name] if name else REGISTRY)]
-
-
-def losses(runs: str | Path = RUNS) -> Iterable[LossEntry]:
-    """List the losses of the zoo and of the runs below a directory."""
-    return list_losses(Path(runs))
 
 
 def prepare(
@@ -85,8 +81,6 @@ def prepare(
 
 def _path_of(start: str | Path) -> Path:
     """Return the path of a warm start: a path, or the name of a loss in the zoo."""
-    from epg.zoo import ZOO, zoo_names
-
     return ZOO / str(start) if str(start) in zoo_names() and not Path(start).exists() else Path(start)
 
 
@@ -102,11 +96,6 @@ def continue_run(
     from epg.evolution.loop import evolve_run
 
     return evolve_run(run, settings, executor, processes, on_epoch, cluster)
-
-
-def newest_checkpoint(run: Run) -> Checkpoint | None:
-    """Return the checkpoint that a run would continue from."""
-    return run.load_checkpoint()
 
 
 def evolve(
@@ -157,15 +146,11 @@ def learn(
     run: str | Path | None = None,
 ) -> LearningResult:
     """Train fresh policies with a loss on held-out tasks (Algorithm 2), and save their curves."""
-    use_single_thread()
-    from epg.evaluation import protocol
+    artefact, family = _open(loss, family, run)
+    from epg.evaluation.protocol import learn_with_loss
 
-    _check_run_path(run)
-    artefact = _load(loss)
-    family = family or _own_family(artefact)
-    result = protocol.learn_with_loss(artefact, family, tasks, seed, updates)
-    config = {"loss": artefact.manifest["sha256"], "settings": artefact.manifest["settings"]}
-    return _save([result], family, seed, run, config)
+    result = learn_with_loss(artefact, family, tasks, seed, updates)
+    return _save([result], family, seed, run, _origin(artefact))
 
 
 def baseline(
@@ -239,14 +224,11 @@ def compare(
 
     PPO gets as many environment steps as the loss, and then each number of `ppo_steps`.
     """
-    use_single_thread()
-    from epg.evaluation import protocol
-
-    _check_run_path(run)
     for steps in ppo_steps:  # before minutes are spent on the loss
         require(steps > 0, f"PPO's steps must be above zero, not {steps}.")
-    artefact = _load(loss)
-    family = family or _own_family(artefact)
+    artefact, family = _open(loss, family, run)
+    from epg.evaluation import protocol
+
     own, stats = protocol.settings_of(artefact), protocol.obs_stats_of(artefact)
     own = replace(protocol.with_updates(own, updates), family=family)
     results = [protocol.learn_with_loss(artefact, family, tasks, seed, updates)]
@@ -258,8 +240,7 @@ def compare(
             result = replace(result, method=f"ppo-{steps}", label=f"PPO, {steps:,} steps")
         results.append(result)
         configs[result.method] = to_dict(settings)
-    config = {"loss": artefact.manifest["sha256"], "settings": artefact.manifest["settings"], "baselines": configs}
-    return _save(results, family, seed, run, config)
+    return _save(results, family, seed, run, {**_origin(artefact), "baselines": configs})
 
 
 def probe(
@@ -272,21 +253,17 @@ def probe(
     on_probe: Callable[[str], None] = lambda name: None,
 ) -> dict[str, Any]:
     """Measure a loss card: what the loss is, under changes of history, interface, architecture and length."""
-    use_single_thread()
+    artefact, family = _open(loss, family, run)
     from epg.evaluation.probe import Probe, card
     from epg.viz.card import draw_card
 
-    _check_run_path(run)
-    artefact = _load(loss)
-    family = family or _own_family(artefact)
     results = []
     for result in Probe.of(artefact, family, tasks, seed).results():
         results.append(result)
         on_probe(f"{len(results)} probes done, the last: {result.name}")
     summary = {**card(results, family, seed), "loss": artefact.manifest["sha256"]}
     path = Path(run or new_run_path(f"probe-{family}"))
-    about = {"format": RUN_FORMAT, "kind": "probe", "epg": __version__, "family": family}
-    Run.create(path, {**about, "loss": artefact.manifest["sha256"], "settings": artefact.manifest["settings"]})
+    Run.create(path, {**_about("probe", family), **_origin(artefact)})
     write_json(path / "card.json", summary)
     draw_card(summary, path)
     return {"run": str(path), **summary}
@@ -299,8 +276,20 @@ def _ppo(settings: Settings, steps: int | None, has_stats: bool) -> tuple[Settin
     return ppo_settings(settings, tuning, steps, has_stats), bool(recipe.ppo)
 
 
-def _load(loss: str | Path | LossArtefact) -> LossArtefact:
-    return loss if isinstance(loss, LossArtefact) else load_loss(loss)
+def _open(loss: str | Path | LossArtefact, family: str | None, run: str | Path | None) -> tuple[LossArtefact, str]:
+    """Return a loss and the family it trains in; refuse before minutes are spent."""
+    use_single_thread()
+    _check_run_path(run)
+    artefact = loss if isinstance(loss, LossArtefact) else load_loss(loss)
+    return artefact, family or _own_family(artefact)
+
+
+def _origin(loss: LossArtefact) -> dict[str, Any]:
+    return {"loss": loss.manifest["sha256"], "settings": loss.manifest["settings"]}
+
+
+def _about(kind: str, family: str) -> dict[str, Any]:
+    return {"format": RUN_FORMAT, "kind": kind, "epg": __version__, "family": family}
 
 
 def _own_family(loss: LossArtefact) -> str:
@@ -329,8 +318,7 @@ def _save(
 
     summary = table(results, family, seed)
     path = Path(run or new_run_path(f"{summary['kind']}-{family}"))
-    about = {"format": RUN_FORMAT, "kind": summary["kind"], "epg": __version__, "family": family}
-    Run.create(path, {**about, **config})
+    Run.create(path, {**_about(summary["kind"], family), **config})
     write_atomic(path / "curves.safetensors", encode_tensors(curves(results), {}))
     for method in results:
         save_policies(path / POLICIES / method.method, method.policies)
@@ -415,7 +403,7 @@ def render(
         filmed, source = recording.film_policy_gradient(settings, str(baseline)), None
     film = recording.record_film(filmed, seed, task, stages)
     title = f"{family}, held-out task {task}: trained by {'the ' if artefact else ''}{filmed.label}"
-    about = {"format": RUN_FORMAT, "kind": "render", "epg": __version__, "family": family, "task": task, "seed": seed}
+    about = {**_about("render", family), "task": task, "seed": seed}
     config = {**about, "loss": source, "settings": to_dict(filmed.settings)}
     return {"run": str(directory), **about, **write_film(film, title, directory, video, config)}
 
@@ -426,15 +414,6 @@ def picture(family: str, path: str | Path) -> Path:
     from epg.viz.film import write_picture
 
     return write_picture(family, Path(path))
-
-
-def bench(
-    family: str, repeats: int = 3, updates: int | None = None, status: Callable[[str], None] = lambda text: None
-) -> dict[str, Any]:
-    """Measure the environment steps per second of whole lifetimes, against physics alone."""
-    from epg.bench import bench as run_bench
-
-    return run_bench(family, repeats, updates, status)
 
 
 def resumed_settings(run: Path, family: str) -> Settings:

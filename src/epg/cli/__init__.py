@@ -17,8 +17,7 @@ from epg.cli.act import Act
 from epg.cli.bench import Bench
 from epg.cli.evolve import Evolve, parse_evolve
 from epg.cli.families import Check, Tasks
-from epg.cli.learning import Baseline, Compare, Learn
-from epg.cli.probe import Probe
+from epg.cli.learning import Baseline, Compare, Learn, Probe
 from epg.cli.progress import console
 from epg.cli.render import Render
 from epg.cli.runs import Demo, Losses, Report

@@ -9,12 +9,13 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from epg import api
+from epg.cli.arguments import Verb
 from epg.cli.output import print_json
-from epg.cli.progress import waiting
+from epg.cli.progress import status_line
 
 
-@dataclass(frozen=True)
-class Act:
+@dataclass(frozen=True, kw_only=True)
+class Act(Verb):
     """Play episodes with a trained policy, in its own family or in any Gymnasium environment that fits it."""
 
     policy: Positional[Annotated[str, arg(metavar="POLICY")]]
@@ -31,21 +32,11 @@ class Act:
     """Sample actions instead of taking the most likely ones."""
     video: Path | None = None
     """Film the first episode into this GIF or MP4."""
-    json: bool = False
-    """Print one line of JSON instead of a list."""
 
     def main(self) -> None:
         """Play and print the returns."""
-        with waiting("playing"):
-            played = api.act(
-                self.policy,
-                self.env,
-                task=self.task,
-                episodes=self.episodes,
-                seed=self.seed,
-                sample=self.sample,
-                video=self.video,
-            )
+        with status_line("playing"):
+            played = api.act(**self.arguments)
         if self.json:
             print_json({**asdict(played), "video": None if played.video is None else str(played.video)})
             return

@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 from rich.table import Table
-from tyro.conf import Positional, arg
+from tyro.conf import Positional
 
 from epg import api
+from epg.cli.arguments import Family, Verb
 from epg.cli.output import print_json, print_table
 from epg.cli.progress import status_line
 
 
-@dataclass(frozen=True)
-class Bench:
+@dataclass(frozen=True, kw_only=True)
+class Bench(Verb):
     """Measure the environment steps per second of whole lifetimes, against physics alone."""
 
-    family: Positional[Annotated[str, arg(metavar="FAMILY")]] = "random-hopper"
+    family: Positional[Family] = "random-hopper"
     """Name of a family or module:attribute."""
     repeats: int = 3
     """Timed runs of everything, in turns; medians are reported."""
     updates: int | None = None
     """Length of the lifetimes in updates; by default the paper's, at most 8192 steps."""
-    json: bool = False
-    """Print one line of JSON instead of a table."""
 
     def main(self) -> None:
         """Measure with the paper's network sizes."""
         with status_line() as status:
-            result = api.bench(self.family, self.repeats, self.updates, status)
+            result = api.bench(**self.arguments, status=status)
         if self.json:
             print_json(result)
             return

@@ -8,7 +8,7 @@ from typing import Any
 
 from epg import api
 from epg.cli.output import print_result
-from epg.cli.progress import console, evolve_with_bar, waiting
+from epg.cli.progress import console, evolve_with_bar, status_line
 
 FAMILIES = {
     "point-goal": "the goal is hidden: the loss sees the reward and must find out where to go",
@@ -29,7 +29,7 @@ def demo(root: Path, quiet: bool = False) -> list[dict[str, Any]]:
         console().print(f"\n[bold]{family}[/]: {why}")
         run, settings = api.prepare(api.settings_for(family, "laptop", seed=0), root / family)
         evolved = evolve_with_bar(run, settings, "local", None)
-        with waiting(f"the loss and PPO on {TASKS} held-out tasks"):
+        with status_line(f"the loss and PPO on {TASKS} held-out tasks"):
             result = api.compare(evolved.run, family, tasks=TASKS, run=evolved.run / "compare").to_dict()
             api.report(evolved.run)
         results.append(result)

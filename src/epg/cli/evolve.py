@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Literal
 
 import tyro
-from tyro.conf import Positional, arg
+from tyro.conf import Positional
 
 from epg import api
+from epg.cli.arguments import Family
 from epg.cli.output import print_json
-from epg.cli.progress import console, evolve_with_bar, resumable, waiting
+from epg.cli.progress import console, evolve_with_bar, resumable, status_line
 from epg.core.errors import require
 from epg.settings import (
     EvolutionSettings,
@@ -23,8 +25,6 @@ from epg.settings import (
     PPOSettings,
     Settings,
 )
-
-Family = Annotated[str, arg(metavar="FAMILY")]
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Evolve:
         again += ["--cpus", f"{self.cpus:g}"] if self.cpus != 1 else []
         with resumable(again):
             evolved = evolve_with_bar(run, settings, self.executor, self.processes, cluster)
-        with waiting("drawing the report"):
+        with status_line("drawing the report"):
             report = api.report(run.path)
         named = f" --family {self.family}" if ":" in self.family else ""  # own code must be named, see api.compare
         console().print(
@@ -88,14 +88,8 @@ class Evolve:
             soft_wrap=True,
         )
         if self.json:
-            print_json(
-                {
-                    "run": str(evolved.run),
-                    "epoch": evolved.epoch,
-                    "env_steps": evolved.env_steps,
-                    "loss_sha256": evolved.loss_sha256,
-                }
-            )
+            names = ("run", "epoch", "env_steps", "loss_sha256")
+            print_json({name: getattr(evolved, name) for name in names} | {"run": str(evolved.run)})
 
 
 def parse_evolve(arguments: Sequence[str]) -> Evolve:
@@ -109,38 +103,19 @@ def parse_evolve(arguments: Sequence[str]) -> Evolve:
 
 def evolve_defaults(arguments: Sequence[str]) -> Evolve | None:
     """Return what `evolve` starts from: the preset of the family, or the run to resume; None without a family."""
-    scout = _Scout.read(arguments)
-    if scout is None:
+    wants_help = any(it in ("-h", "--help") for it in arguments)
+    if not arguments or (wants_help and arguments[0].startswith("-")):
         return None
-    if scout.resume and scout.run is not None:
-        settings = api.resumed_settings(scout.run, scout.family)
+    family = arguments[0]
+    require(not family.startswith("-"), "evolve needs the family before its options: epg evolve FAMILY [OPTIONS].")
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)  # reads what decides the other defaults
+    first.add_argument("--preset", nargs="?", default="laptop", const="")
+    first.add_argument("--run", nargs="?", type=Path)
+    first.add_argument("--resume", action="store_true")
+    given, _ = first.parse_known_args(arguments[1:])
+    if given.resume and given.run is not None:
+        settings = api.resumed_settings(given.run, family)
     else:
-        settings = api.settings_for(scout.family, scout.preset, 0)
-    values = {it.name: getattr(settings, it.name) for it in fields(Settings)} | {"family": scout.family}
-    return Evolve(preset=scout.preset, run=scout.run, **values)
-
-
-@dataclass(frozen=True)
-class _Scout:
-    """The few arguments of `evolve` that decide the defaults of all others."""
-
-    family: str
-    preset: Any = "laptop"
-    run: Path | None = None
-    resume: bool = False
-
-    @classmethod
-    def read(cls, arguments: Sequence[str]) -> _Scout | None:
-        wants_help = any(it in ("-h", "--help") for it in arguments)
-        if not arguments or (wants_help and arguments[0].startswith("-")):
-            return None
-        family = arguments[0]
-        require(not family.startswith("-"), "evolve needs the family before its options: epg evolve FAMILY [OPTIONS].")
-        words = [part for it in arguments for part in (it.split("=", 1) if it.startswith("--") else [it])]
-        scout = cls(family)
-        for name, value in zip(words, [*words[1:], ""], strict=True):
-            if name == "--preset":
-                scout = replace(scout, preset=value)
-            elif name == "--run":
-                scout = replace(scout, run=Path(value))
-        return replace(scout, resume="--resume" in words)
+        settings = api.settings_for(family, given.preset, 0)
+    values = {it.name: getattr(settings, it.name) for it in fields(Settings)} | {"family": family}
+    return Evolve(preset=given.preset, run=given.run, **values)

@@ -5,36 +5,33 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from tyro.conf import Positional, arg
+from tyro.conf import Positional
 
 from epg import api
-from epg.cli.output import print_checks, print_json, print_table
-from epg.cli.progress import waiting
+from epg.cli.arguments import Family, Verb
+from epg.cli.output import print_json, print_table
+from epg.cli.progress import status_line
 from epg.core.errors import require
 
-Family = Annotated[str, arg(metavar="FAMILY")]
 
-
-@dataclass(frozen=True)
-class Tasks:
+@dataclass(frozen=True, kw_only=True)
+class Tasks(Verb):
     """List the families, or show one family's specification."""
 
     family: Positional[Family | None] = None
     """Name of a family or module:attribute; without it all are listed."""
     picture: Path | None = None
     """Draw some tasks of the family into this PNG (MuJoCo families)."""
-    json: bool = False
-    """Print one line of JSON instead of a table."""
 
     def main(self) -> None:
         """List, show or draw."""
         if self.picture is not None:
             require(self.family is not None, "--picture needs a family: epg tasks FAMILY --picture FILE.png.")
-            with waiting(f"drawing {self.family}"):
+            with status_line(f"drawing {self.family}"):
                 print(api.picture(str(self.family), self.picture))
             return
         families = api.families(self.family)
@@ -50,22 +47,24 @@ class Tasks:
             print_table(listing)
 
 
-@dataclass(frozen=True)
-class Check:
+@dataclass(frozen=True, kw_only=True)
+class Check(Verb):
     """Check a family against the contract, registered or your own."""
 
     family: Positional[Family]
     """Name of a family or module:attribute."""
-    json: bool = False
-    """Print one line of JSON instead of a list."""
 
     def main(self) -> None:
         """Run every check; exit with 1 if the family fails one."""
-        with waiting(f"checking {escape(self.family)}"):
+        with status_line(f"checking {escape(self.family)}"):
             checks = api.check(self.family)
         if self.json:
             print_json([{"name": it.name, "passed": it.passed, "problem": it.problem} for it in checks])
         else:
-            print_checks(checks)
+            listed = Console(highlight=False)
+            for it in checks:
+                mark = "[green]ok  " if it.passed else "[red]FAIL"
+                problem = f": {escape(it.problem)}" if it.problem else ""
+                listed.print(f"{mark}[/] {it.name}{problem}", soft_wrap=True)
         if not all(it.passed for it in checks):
             sys.exit(1)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from epg.core.plain import plain
@@ -20,19 +18,13 @@ def print_json(value: Any) -> None:
 
 def print_table(table: Table) -> None:
     """Print a table on standard output, wide enough for its content."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=200)
-    console.print(table)
+    width = None if Console().is_terminal else 200
+    Console(highlight=False, width=width).print(table)
 
 
-def print_checks(checks: Sequence[Any]) -> None:
-    """Print a line for each check of a family."""
-    console = Console(highlight=False)
-    for check in checks:
-        mark = "[green]ok  " if check.passed else "[red]FAIL"
-        problem = f": {escape(check.problem)}" if check.problem else ""
-        console.print(f"{mark}[/] {check.name}{problem}", soft_wrap=True)
+def difference(interval: dict[str, float] | None) -> str:
+    """Write a paired difference and its interval."""
+    return "" if interval is None else "{value:+.2f} ({low:+.2f} to {high:+.2f})".format(**interval)
 
 
 def print_result(result: dict[str, Any], as_json: bool) -> None:
@@ -40,18 +32,9 @@ def print_result(result: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(result)
         return
-    table = Table(
-        "learner",
-        "steps",
-        "updates",
-        "return (IQM)",
-        "95 % interval",
-        "paired difference (mean)",
-        title=f"{result['family']}: {result['tasks']} held-out tasks",
-    )
+    names = "learner", "steps", "updates", "return (IQM)", "95 % interval", "paired difference (mean)"
+    table = Table(*names, title=f"{result['family']}: {result['tasks']} held-out tasks")
     for method in result["methods"].values():
-        difference = method.get("difference")
-        gap = "" if difference is None else "{value:+.2f} ({low:+.2f} to {high:+.2f})".format(**difference)
         interval = method["interval"]
         table.add_row(
             method["label"],
@@ -59,7 +42,7 @@ def print_result(result: dict[str, Any], as_json: bool) -> None:
             f"{method['updates']:,}",
             f"{interval['value']:.2f}",
             f"{interval['low']:.2f} to {interval['high']:.2f}",
-            gap,
+            difference(method.get("difference")),
         )
     print_table(table)
     for method in result["methods"].values():

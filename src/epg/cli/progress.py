@@ -71,18 +71,11 @@ def evolution_bar(settings: Settings, done: int) -> Iterator[Callable[[Any], Non
 
 def evolve_with_bar(run: Any, settings: Settings, executor: str, processes: int | None, cluster: Any = None) -> Any:
     """Evolve in a prepared run and show progress."""
-    checkpoint = api.newest_checkpoint(run)
+    checkpoint = run.load_checkpoint()
     for sentence in checkpoint.skipped if checkpoint else ():
         console().print(f"epg: {sentence} The one before it is used.", soft_wrap=True, markup=False)
     with evolution_bar(settings, checkpoint.epoch if checkpoint else 0) as on_epoch:
         return api.continue_run(run, settings, executor, processes, on_epoch, cluster)
-
-
-@contextlib.contextmanager
-def waiting(text: str) -> Iterator[None]:
-    """Show a spinner while something of unknown length runs."""
-    with status_line(text):
-        yield
 
 
 @contextlib.contextmanager

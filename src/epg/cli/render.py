@@ -9,14 +9,15 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 from epg import api
+from epg.cli.arguments import Verb
 from epg.cli.output import print_json
-from epg.cli.progress import waiting
+from epg.cli.progress import status_line
 
 Loss = Annotated[str | None, arg(metavar="LOSS")]
 
 
-@dataclass(frozen=True)
-class Render:
+@dataclass(frozen=True, kw_only=True)
+class Render(Verb):
     """Film a policy at stages of its lifetime: a strip (PNG) and a video (GIF, MP4)."""
 
     loss: Positional[Loss] = None
@@ -37,23 +38,11 @@ class Render:
     """Directory for the film; by default a new one below the run, or below runs/."""
     video: bool = True
     """Write a video beside the strip."""
-    json: bool = False
-    """Print one line of JSON instead of the list."""
 
     def main(self) -> None:
         """Train, film, and say what each stage came to."""
-        with waiting("training a policy and filming it"):
-            result = api.render(
-                self.loss,
-                self.family,
-                baseline=self.baseline,
-                task=self.task,
-                stages=self.stages,
-                seed=self.seed,
-                updates=self.updates,
-                out=self.out,
-                video=self.video,
-            )
+        with status_line("training a policy and filming it"):
+            result = api.render(**self.arguments)
         if self.json:
             print_json(result)
             return

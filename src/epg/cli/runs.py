@@ -11,6 +11,7 @@ from rich.table import Column, Table
 from tyro.conf import Positional, arg
 
 from epg import api
+from epg.cli.arguments import Verb
 from epg.cli.demo import demo
 from epg.cli.output import print_json, print_table
 from epg.cli.progress import console
@@ -21,18 +22,16 @@ CAPTION = (
 )
 
 
-@dataclass(frozen=True)
-class Losses:
+@dataclass(frozen=True, kw_only=True)
+class Losses(Verb):
     """List the losses that can be used: those of the zoo and those of your runs."""
 
     runs: Path = api.RUNS
     """Where to look for runs."""
-    json: bool = False
-    """Print one line of JSON instead of a table."""
 
     def main(self) -> None:
         """List."""
-        found = list(api.losses(self.runs))
+        found = list(api.list_losses(self.runs))
         if self.json:
             keys = ("family", "epochs", "env_steps", "sha256", "licence")
             print_json(
@@ -78,14 +77,12 @@ class Report:
         print(api.report(self.run))
 
 
-@dataclass(frozen=True)
-class Demo:
+@dataclass(frozen=True, kw_only=True)
+class Demo(Verb):
     """Evolve two losses in minutes and compare them with PPO on held-out tasks."""
 
     run: Path | None = None
     """Directory for both runs; by default a new one below runs/."""
-    json: bool = False
-    """Print one line of JSON instead of tables."""
 
     def main(self) -> None:
         """Run the demonstration."""
