@@ -22,7 +22,8 @@ from epg.core.runtime import (
     single_threaded_environment,
     use_single_thread,
 )
-from epg.executors import EXECUTORS, ExecutorFailed, LocalExecutor, make_executor
+from epg.executors import EXECUTORS, ExecutorFailed, LocalExecutor, make_executor, pool
+from epg.executors import local as local_executor
 
 EVERY_EXECUTOR = pytest.mark.parametrize("name", sorted(EXECUTORS))
 
@@ -167,7 +168,7 @@ def test_a_request_that_always_kills_is_given_up(tmp_path: Path) -> None:
     (tmp_path / "flags").mkdir()
     config = {"folder": str(tmp_path / "flags"), "times": 99}
     with local("die", config, 2, tmp_path / "logs") as executor:
-        with pytest.raises(ExecutorFailed, match=r"killed 3 workers .*logs/worker-\d\.log"):
+        with pytest.raises(ExecutorFailed, match=r"cost 3 workers .*logs/worker-\d\.log"):
             executor.map(numbers(3))
         (result,) = executor.map(numbers(4))
     assert result["y"] == 8
@@ -177,7 +178,9 @@ def test_a_request_that_always_kills_is_given_up(tmp_path: Path) -> None:
 def test_work_that_kills_while_building_is_given_up() -> None:
     with (
         local("die_building", {}, 1) as executor,
-        pytest.raises(ExecutorFailed, match=r"killed 3 workers with one request \(no log was kept\)"),
+        pytest.raises(
+            ExecutorFailed, match=r"cost 3 workers with one request; of the last: it died \(no log was kept\)"
+        ),
     ):
         executor.map(numbers(0))
 
@@ -290,6 +293,49 @@ def test_close_leaves_no_process() -> None:
     assert not any(map(alive, pids))
 
 
+# Workers that stop answering.
+
+
+def test_a_stopped_worker_is_done_without_and_then_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(pool, "STUCK_SECONDS", 2.0)
+    with local("slow", {"folder": str(tmp_path)}) as executor:
+        executor.map([{"seconds": np.asarray(0.1)}] * 6)
+        stopped, _ = executor.pids
+        os.kill(stopped, signal.SIGSTOP)
+        began = time.monotonic()
+        results = executor.map([{"seconds": np.asarray(0.1)}] * 6)  # the other worker does it all
+        assert [float(result["y"]) for result in results] == [0.2] * 6
+        while alive(stopped):
+            assert time.monotonic() - began < 30
+            executor.map([{"seconds": np.asarray(0.1)}])
+        assert len(executor.map([{"seconds": np.asarray(0.1)}] * 6)) == 6
+    assert "a worker is replaced: no answer for" in caplog.text
+
+
+@pytest.mark.parametrize("answered", [True, False], ids=["then", "from the first"])
+def test_work_that_hangs_is_repeated_and_given_up(
+    answered: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "STUCK_SECONDS" if answered else "FIRST_SECONDS", 1.5)
+    with local("slow", {}, 1, tmp_path) as executor:
+        if answered:
+            executor.map([{"seconds": np.asarray(0.01)}] * 2)
+        hint = r"cost 3 workers with one request; of the last: no answer for \d s.*\(see .*worker-0\.log\)"
+        with pytest.raises(ExecutorFailed, match=hint):
+            executor.map([{"seconds": np.asarray(600.0)}])
+
+
+def test_a_worker_stopped_while_idle_does_not_block_a_large_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_executor, "MESSAGE_SECONDS", 2)
+    large = [{"x": np.zeros(2_000_000)}]  # more than a socket holds
+    with local("double", {"factor": 2}, 1) as executor:
+        executor.map(large)
+        os.kill(executor.pids[0], signal.SIGSTOP)
+        assert executor.map(large)[0]["y"].shape == (2_000_000,)
+
+
 ORPHANING = """
 import numpy as np
 from epg.executors import make_executor
@@ -298,7 +344,8 @@ with make_executor("local", "workloads:slow", {"folder": FOLDER}, 2) as executor
 """
 
 
-def test_workers_busy_or_idle_end_when_their_parent_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stopped", [False, True])
+def test_workers_busy_or_idle_end_when_their_parent_is_killed(stopped: bool, tmp_path: Path) -> None:
     code = ORPHANING.replace("FOLDER", repr(str(tmp_path)))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     with subprocess.Popen([sys.executable, "-c", code], env=environment) as parent:
@@ -308,6 +355,8 @@ def test_workers_busy_or_idle_end_when_their_parent_is_killed(tmp_path: Path) ->
             pids = [int(pid) for pid in children.split()]
             assert len(pids) == 2
             assert all(map(alive, pids))
+            for pid in pids if stopped else ():
+                os.kill(pid, signal.SIGSTOP)
         finally:
             parent.kill()
     assert wait_until(lambda: not any(map(alive, pids)), 5)

@@ -1,21 +1,36 @@
-"""Evaluate requests in worker processes on this machine, one single-threaded process per core.
-
-A worker that dies is replaced and its request repeated, so a result never depends on which workers lived.
-"""
+"""Evaluate requests in worker processes on this machine, one single-threaded process per core."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
 import time
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 from epg.core.errors import require
+from epg.core.runtime import single_threaded_environment
+from epg.executors import wire
 from epg.executors.base import ExecutorFailed, Work
-from epg.executors.pool import Batch, Pool
-from epg.executors.process import WorkerProcess
+from epg.executors.pool import TICK_SECONDS, Batch, Pool, Worker
 
+# Linux is asked (PR_SET_PDEATHSIG = 1) to end a worker with the thread that started it, even a stopped one; at once,
+# before anything that takes time.
+WORKER = f"""
+import ctypes, sys
+prctl = getattr(ctypes.CDLL(None), "prctl", None)
+prctl and prctl(1, {signal.SIGKILL:d})
+from epg.executors.worker import main
+main(int(sys.argv[1]))
+"""
 PATIENCE_SECONDS = 2.0
+MESSAGE_SECONDS = 60
+"""A worker that takes longer to accept a message, or to end one that it began, counts as dead."""
 
 
 def available_cores() -> int:
@@ -23,8 +38,72 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class LocalExecutor(Pool):
-    """Keep `processes` workers, each with the next request as soon as it is free."""
+class WorkerProcess(Worker):
+    """A worker process and this side's end of its socket."""
+
+    def __init__(self, work: Work, log: Path | None) -> None:
+        """Start the worker and tell it what to build; OSError if the system has no room for it."""
+        self.log = log
+        ours, its = socket.socketpair()
+        # The child's end must not stay open here, or the death of the worker would go unnoticed.
+        with ours, its:
+            for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):  # a stopped worker reads nothing
+                ours.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", MESSAGE_SECONDS, 0))
+            self.process = _launch(its.fileno(), log)
+            self.connection = Connection(ours.detach())
+        self.send(wire.encode(wire.BUILD, {}, build=work.build, config=work.config))  # if dead, the next one finds out
+
+    def send(self, message: bytes) -> bool:
+        """Send a message; return False if the worker is dead."""
+        with contextlib.suppress(OSError):
+            self.connection.send_bytes(message)
+            return True
+        return False
+
+    def receive(self) -> wire.Message | None:
+        """Wait for the answer; return None if the worker is dead."""
+        with contextlib.suppress(EOFError, OSError):
+            return wire.receive(self.connection)
+        return None
+
+    def close(self, patience: float = 0.0) -> None:
+        """Wait `patience` seconds for the process to end, then end it."""
+        self.connection.close()
+        try:
+            self.process.wait(patience)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def _launch(descriptor: int, log: Path | None) -> subprocess.Popen[bytes]:
+    if log is not None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+    with open(os.devnull if log is None else log, "ab") as output:
+        return subprocess.Popen(
+            # -P: PYTHONPATH is the whole path; the current directory must not come before it.
+            [sys.executable, "-P", "-c", WORKER, str(descriptor)],
+            pass_fds=[descriptor],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            env=worker_environment(),
+        )
+
+
+def worker_environment() -> dict[str, str]:
+    """Return the environment of a worker: this one's, with one thread, its module path, and output at once."""
+    environment = single_threaded_environment(os.environ)
+    # The parent's own path, so that a user's module is found there as it was here.
+    environment["PYTHONPATH"] = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    # What a worker printed, and where it was when it crashed, is in its log even if it never came to flush.
+    environment.update(PYTHONUNBUFFERED="1", PYTHONFAULTHANDLER="1")
+    return environment
+
+
+class LocalExecutor(Pool[WorkerProcess]):
+    """Keep `processes` workers."""
 
     def __init__(self, work: Work, processes: int | None = None, log_dir: Path | None = None) -> None:
         """Remember what to do; the workers start with the context or the first map."""
@@ -32,37 +111,11 @@ class LocalExecutor(Pool):
         self._count = available_cores() if processes is None else processes
         require(self._count > 0, f"processes must be above zero, not {processes}.")
         self._log_dir = log_dir
-        self._workers: list[WorkerProcess] = []
 
     @property
     def pids(self) -> list[int]:
         """Process id of each worker."""
         return [worker.process.pid for worker in self._workers]
-
-    def _hand_out(self, batch: Batch) -> None:
-        for slot, worker in enumerate(self._workers):
-            if worker.ticket is None and batch.waiting:
-                ticket = self._next_ticket()
-                if not worker.send(ticket, batch.take(ticket)):
-                    self._replace(slot, batch)
-
-    def _collect(self, batch: Batch) -> None:
-        busy = {worker.connection: slot for slot, worker in enumerate(self._workers) if worker.ticket}
-        if not busy:
-            return  # the only worker was just replaced
-        for slot in [busy[connection] for connection in wait(list(busy))]:  # type: ignore[index]
-            message = self._workers[slot].receive()
-            if message is None:
-                self._replace(slot, batch)
-            else:
-                self._keep(batch, message, self._see_log(slot))
-
-    def _replace(self, slot: int, batch: Batch) -> None:
-        """Start a new worker for a dead one, whose request goes back to the front."""
-        dead = self._workers[slot]
-        dead.close()
-        self._workers[slot] = self._spawn(slot)
-        self._give_back(batch, dead.ticket, self._see_log(slot))
 
     def _start(self) -> None:
         while len(self._workers) < self._count:
@@ -70,15 +123,32 @@ class LocalExecutor(Pool):
 
     def _spawn(self, slot: int) -> WorkerProcess:
         try:
-            return WorkerProcess(self._work, self._log(slot))
+            return WorkerProcess(self._work, self._log_dir and self._log_dir / f"worker-{slot}.log")
         except OSError as error:
             raise ExecutorFailed(f"worker {slot} cannot be started: {error.strerror or error}.") from error
 
-    def _log(self, slot: int) -> Path | None:
-        return None if self._log_dir is None else self._log_dir / f"worker-{slot}.log"
+    def _send(self, worker: WorkerProcess, request: bytes, batch: Batch) -> None:
+        if not worker.send(request):
+            self._lose(worker, "it died", batch)
 
-    def _see_log(self, slot: int) -> str:
-        return "no log was kept" if self._log_dir is None else f"see {self._log(slot)}"
+    def _collect(self, batch: Batch) -> None:
+        busy = {worker.connection: worker for worker in self._workers if worker.ticket is not None}
+        for connection in wait(list(busy), TICK_SECONDS) if busy else ():  # none: the only worker was just replaced
+            worker = busy[connection]  # type: ignore[index]
+            message = worker.receive()
+            if message is None:
+                self._lose(worker, "it died", batch)
+            else:
+                self._take(worker, message, batch)
+
+    def _lose(self, worker: WorkerProcess, reason: str, batch: Batch) -> None:
+        worker.close()
+        slot = self._workers.index(worker)
+        self._workers[slot] = self._spawn(slot)
+        self._give_back(worker, reason, batch)
+
+    def _see_log(self, worker: WorkerProcess) -> str:
+        return "no log was kept" if worker.log is None else f"see {worker.log}"
 
     def close(self) -> None:
         """Stop every worker: asked first, killed after two seconds."""

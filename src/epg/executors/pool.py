@@ -1,18 +1,53 @@
-"""What executors with several workers share: requests handed out as workers become free, results put in order."""
+"""What executors with several workers share: requests handed out as workers become free, results put in order.
+
+One rule for workers that stop answering, wherever they run: the request of a straggler is given to a free worker too;
+one that stays silent is killed and replaced, with a warning. A request is only ever repeated: results do not change.
+"""
 
 from __future__ import annotations
 
+import logging
+import statistics
+import time
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 from epg.core.errors import BadInput
 from epg.executors import wire
 from epg.executors.base import Arrays, ExecutorFailed, Work
 
-MAX_DEATHS = 3
+LOGGER = logging.getLogger(__name__)
+
+MAX_LOST = 3
+"""A request that cost this many workers is given up."""
+STRAGGLER_FACTOR = 3.0
+"""A request under way for this many times the median is given to a free worker too."""
+STUCK_FACTOR = 20.0
+"""A worker busy for this many times the median, and STUCK_SECONDS, is killed and replaced."""
+STUCK_SECONDS = 300.0
+FIRST_SECONDS = 900.0
+"""The same while nothing has been answered yet and there is no median: compilation takes minutes at most."""
+TICK_SECONDS = 0.25
+REMEMBERED_SECONDS = 512
+
+
+class Worker:
+    """A worker as the driver sees it."""
+
+    ticket: int | None = None
+    """Ticket of the request under way; None when free."""
+    began: float = 0.0
+    """When that was sent."""
+    started: bool = True
+    """Whether it can be given a request."""
+    warm: bool = False
+    """Whether it has answered before: its first request includes compilation."""
+
+
+W = TypeVar("W", bound=Worker)
 
 
 class Batch:
@@ -27,7 +62,7 @@ class Batch:
         self.copies: Counter[int] = Counter()
         """Tickets under way for each request."""
         self.results: dict[int, Arrays] = {}
-        self.deaths: Counter[int] = Counter()
+        self.lost: Counter[int] = Counter()
         """Workers that each request has cost."""
 
     @property
@@ -35,11 +70,7 @@ class Batch:
         """Tell whether a result is still missing."""
         return len(self.results) < len(self.requests)
 
-    def take(self, ticket: int) -> Arrays:
-        """Return the next request, under way from now with `ticket`."""
-        return self.repeat(self.waiting.popleft(), ticket)
-
-    def repeat(self, index: int, ticket: int) -> Arrays:
+    def take(self, index: int, ticket: int) -> Arrays:
         """Return a request, under way from now with `ticket` and perhaps with others."""
         self.indices[ticket] = index
         self.copies[index] += 1
@@ -73,21 +104,28 @@ class Batch:
             return 0
         if not self.copies[index]:
             self.waiting.appendleft(index)
-        self.deaths[index] += guilty
-        return self.deaths[index]
+        self.lost[index] += guilty
+        return self.lost[index]
 
     def ordered_results(self) -> list[Arrays]:
         """Return the results in the order of the requests."""
         return [self.results[index] for index in range(len(self.requests))]
 
 
-class Pool(ABC):
+class Pool(ABC, Generic[W]):
     """Keep workers, each with the next request as soon as it is free."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
+        self._workers: list[W] = []
         self._tickets = 0
         self._closed = False
+        self._seconds: deque[float] = deque(maxlen=REMEMBERED_SECONDS)
+        """What requests took workers that had answered before."""
+        self._first_seconds: deque[float] = deque(maxlen=REMEMBERED_SECONDS)
+        """What their first request took workers, compilation included."""
+        self._checked = 0.0
+        """When stragglers were last looked for."""
 
     def map(self, requests: Sequence[Arrays], on_done: Callable[[int], None] | None = None) -> list[Arrays]:
         """Evaluate the requests on whichever workers are free."""
@@ -114,36 +152,80 @@ class Pool(ABC):
         """Have as many workers as there is room for."""
 
     @abstractmethod
-    def _hand_out(self, batch: Batch) -> None:
-        """Give the requests that wait to the workers that are free."""
+    def _send(self, worker: W, request: bytes, batch: Batch) -> None:
+        """Send a worker its request."""
 
     @abstractmethod
     def _collect(self, batch: Batch) -> None:
-        """Wait for something to happen, and keep what came back."""
+        """Wait at most TICK_SECONDS for something to happen, and keep what came back."""
+
+    @abstractmethod
+    def _lose(self, worker: W, reason: str, batch: Batch) -> None:
+        """Go on without a worker: its request goes back to the front, and another is started in its place."""
+
+    @abstractmethod
+    def _see_log(self, worker: W) -> str:
+        """Say where there is more to read about a worker."""
 
     @abstractmethod
     def close(self) -> None:
         """Stop every worker."""
 
-    def _next_ticket(self) -> int:
-        self._tickets += 1
-        return self._tickets
+    def _hand_out(self, batch: Batch) -> None:
+        """Give the requests that wait to the workers that are free, then look after the slow ones."""
+        for worker in self._free():
+            if batch.waiting:
+                self._give(worker, batch.waiting.popleft(), batch)
+        if time.monotonic() - self._checked > TICK_SECONDS:
+            self._checked = time.monotonic()
+            self._look_after_the_slow(batch)
 
-    def _keep(self, batch: Batch, message: wire.Message, log: str) -> None:
-        """Keep what a worker answered, or raise what went wrong; `log` says where there is more to read."""
+    def _free(self) -> list[W]:
+        return [worker for worker in self._workers if worker.started and worker.ticket is None]
+
+    def _give(self, worker: W, index: int, batch: Batch) -> None:
+        self._tickets += 1
+        worker.ticket, worker.began = self._tickets, time.monotonic()
+        request = batch.take(index, self._tickets)
+        self._send(worker, wire.encode(wire.REQUEST, request, ticket=str(self._tickets)), batch)
+
+    def _look_after_the_slow(self, batch: Batch) -> None:
+        """Repeat what stragglers do on free workers: whoever ends first, the result is the same. Lose the stuck."""
+        typical = self._seconds or self._first_seconds  # in a first epoch, perhaps no worker answers twice
+        median = statistics.median(typical) if typical else FIRST_SECONDS
+        stuck = max(STUCK_SECONDS, STUCK_FACTOR * median) if typical else FIRST_SECONDS
+        for worker in sorted(self._workers, key=lambda it: it.began):
+            if worker.ticket is None:
+                continue
+            seconds, index = time.monotonic() - worker.began, batch.indices.get(worker.ticket)
+            if seconds > stuck:
+                usual = f"; the median is {median:.1f} s" if typical else ", nor has any other"
+                reason = f"no answer for {seconds:.0f} s{usual}"
+                LOGGER.warning("epg: a worker is replaced: %s (%s).", reason, self._see_log(worker))
+                self._lose(worker, reason, batch)
+            elif seconds > max(2 * TICK_SECONDS, STRAGGLER_FACTOR * median):
+                free = self._free()
+                if free and index is not None and batch.is_alone(index):
+                    self._give(free[0], index, batch)
+
+    def _take(self, worker: W, message: wire.Message, batch: Batch) -> None:
+        """Keep what a worker answered, or raise what went wrong."""
+        (self._seconds if worker.warm else self._first_seconds).append(time.monotonic() - worker.began)
+        worker.ticket, worker.warm = None, True
         index = batch.finish(int(message.text["ticket"]))
         if index is None:
             return
         if message.kind == wire.BAD_INPUT:
             raise BadInput(message.text["error"])
         if message.kind == wire.FAILED:
-            raise ExecutorFailed(f"{self._work.build} failed: {message.text['error']} ({log}).")
+            raise ExecutorFailed(f"{self._work.build} failed: {message.text['error']} ({self._see_log(worker)}).")
         batch.keep(index, message.arrays)
 
-    def _give_back(self, batch: Batch, ticket: int | None, log: str, guilty: bool = True) -> None:
-        """Queue the request of a lost worker again, or give up one that keeps killing."""
-        if batch.give_back(ticket, guilty) >= MAX_DEATHS:
-            raise ExecutorFailed(f"{self._work.build} killed {MAX_DEATHS} workers with one request ({log}).")
+    def _give_back(self, worker: W, reason: str, batch: Batch, guilty: bool = True) -> None:
+        """Queue the request of a lost worker again, or give up one that costs too many."""
+        if batch.give_back(worker.ticket, guilty) >= MAX_LOST:
+            lost = f"{self._work.build} cost {MAX_LOST} workers with one request"
+            raise ExecutorFailed(f"{lost}; of the last: {reason} ({self._see_log(worker)}).")
 
     def __enter__(self) -> Self:
         try:

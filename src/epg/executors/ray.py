@@ -13,15 +13,12 @@ import os
 import queue
 import signal
 import socket
-import statistics
 import subprocess
 import sys
 import threading
 import time
 import warnings
-from collections import deque
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -38,20 +35,12 @@ from ray.exceptions import RayError
 from epg.core.errors import BadInput, require
 from epg.executors import wire
 from epg.executors.base import Cluster, Evaluate, ExecutorFailed, Work, explain
-from epg.executors.local import available_cores
-from epg.executors.pool import MAX_DEATHS, Batch, Pool
-from epg.executors.process import worker_environment
+from epg.executors.local import available_cores, worker_environment
+from epg.executors.pool import MAX_LOST, TICK_SECONDS, Batch, Pool, Worker
 from epg.executors.worker import answer, load
 
-STRAGGLER_FACTOR = 3.0
-"""A request under way for this many times the median is given to a free worker too."""
-STUCK_FACTOR = 20.0
-"""A worker busy for this many times the median, and STUCK_SECONDS, is killed and replaced."""
-STUCK_SECONDS = 300.0
 FAILING_SECONDS = 5.0
 """Workers lost on one node within this time over different requests are the node's fault."""
-TICK_SECONDS = 0.25
-REMEMBERED_SECONDS = 512
 
 # The variables of this machine that decide what is computed, and how; others are a node's own affair.
 _SENT = ("JAX_", "XLA_", "EPG_", "TF_CPP", "OMP_", "OPENBLAS_", "MKL_", "PYTHONPATH", "PYTHONUNBUFFERED")
@@ -75,22 +64,18 @@ class ShardActor:
         return answer(self._evaluate, wire.decode(request))
 
 
-@dataclass(eq=False)
-class _Worker:
+class _Actor(Worker):
     """An actor as the driver sees it."""
 
-    actor: Any
-    node: str | None = None
-    """Where it runs; None until it has started, which takes as long as the cluster has no CPU free."""
-    ticket: int | None = None
-    """Ticket of the request under way; None when free."""
-    began: float = 0.0
-    """When that was sent."""
-    warm: bool = False
-    """Whether it has answered before: its first request includes compilation."""
+    started = False  # for as long as the cluster has no CPU free
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+        self.node = ""
+        """Where it runs, once it has started."""
 
 
-class RayExecutor(Pool):
+class RayExecutor(Pool[_Actor]):
     """Keep one actor per CPU of the cluster, or `processes` of them; look again before every map."""
 
     def __init__(self, work: Work, processes: int | None, log_dir: Path | None, cluster: Cluster) -> None:
@@ -99,26 +84,18 @@ class RayExecutor(Pool):
         self._count, self._cluster = processes, cluster
         self._log = None if log_dir is None else log_dir / "ray.log"
         self._session = _Session(cluster, processes)
-        self._workers: set[_Worker] = set()
-        self._free: deque[_Worker] = deque()
-        self._events: queue.SimpleQueue[tuple[_Worker, Future[bytes]]] = queue.SimpleQueue()
-        self._seconds: deque[float] = deque(maxlen=REMEMBERED_SECONDS)
-        """What requests took workers that had answered before."""
-        self._first_seconds: deque[float] = deque(maxlen=REMEMBERED_SECONDS)
-        """What their first request took workers, compilation included."""
+        self._events: queue.SimpleQueue[tuple[_Actor, Future[bytes]]] = queue.SimpleQueue()
         self._losses: dict[str, tuple[int | None, float]] = {}
         """Which request each node last lost a worker over, and when."""
         self._stillborn = 0
         """Workers that died before they had started, since the last that had not."""
-        self._checked = 0.0
-        """When stragglers were last looked for."""
         self._home = ""
         """The node that this process is attached to."""
 
     @property
     def nodes(self) -> list[str]:
         """Node of each worker that has started."""
-        return sorted(worker.node for worker in self._workers if worker.node is not None)
+        return sorted(worker.node for worker in self._workers if worker.started)
 
     def _start(self) -> None:
         self._session.open()
@@ -127,7 +104,7 @@ class RayExecutor(Pool):
         room = self._count or _room(self._cluster.cpus)
         require(room > 0 or self._tickets > 0, f"no node of this Ray has {self._cluster.cpus:g} CPUs to give.")
         room = max(1, room)  # when every node has left, one waits for the next to join
-        for worker in [it for it in self._workers if it.node is None][: max(0, len(self._workers) - room)]:
+        for worker in [it for it in self._workers if not it.started][: max(0, len(self._workers) - room)]:
             self._discard(worker)  # was to go where no node is any more
         while len(self._workers) < room:
             self._spawn()
@@ -142,43 +119,15 @@ class RayExecutor(Pool):
         return decorate(ShardActor)
 
     def _spawn(self) -> None:
-        actor = self._actor_class.remote(self._work.build, self._work.config)
-        worker = _Worker(actor)
-        self._workers.add(worker)
-        self._await(worker, actor.node.remote())
+        worker = _Actor(self._actor_class.remote(self._work.build, self._work.config))
+        self._workers.append(worker)
+        self._await(worker, worker.handle.node.remote())
 
-    def _await(self, worker: _Worker, answer: Any) -> None:
+    def _await(self, worker: _Actor, answer: Any) -> None:
         answer.future().add_done_callback(lambda future: self._events.put((worker, future)))
 
-    def _hand_out(self, batch: Batch) -> None:
-        while self._free and batch.waiting:
-            ticket = self._next_ticket()
-            self._send(batch.take(ticket), ticket)
-        if time.monotonic() - self._checked > TICK_SECONDS:
-            self._checked = time.monotonic()
-            self._look_after_the_slow(batch)
-
-    def _send(self, request: dict[str, Any], ticket: int) -> None:
-        worker = self._free.popleft()
-        worker.ticket, worker.began = ticket, time.monotonic()
-        self._await(worker, worker.actor.evaluate.remote(wire.encode(wire.REQUEST, request, ticket=str(ticket))))
-
-    def _look_after_the_slow(self, batch: Batch) -> None:
-        """Give the requests of stragglers to free workers too: whoever ends first, the result is the same."""
-        typical = self._seconds or self._first_seconds  # in a first epoch, perhaps no worker answers twice
-        if not typical:
-            return
-        median, now = statistics.median(typical), time.monotonic()
-        straggling = max(2 * TICK_SECONDS, STRAGGLER_FACTOR * median)
-        for worker in sorted(self._workers, key=lambda it: it.began):
-            if worker.ticket is None:
-                continue
-            seconds, index = now - worker.began, batch.indices.get(worker.ticket)
-            if seconds > max(STUCK_SECONDS, STUCK_FACTOR * median):
-                self._lose(worker, TimeoutError(f"no answer for {seconds:.0f} s; the median is {median:.1f} s"), batch)
-            elif seconds > straggling and self._free and index is not None and batch.is_alone(index):
-                ticket = self._next_ticket()
-                self._send(batch.repeat(index, ticket), ticket)
+    def _send(self, worker: _Actor, request: bytes, batch: Batch) -> None:
+        self._await(worker, worker.handle.evaluate.remote(request))
 
     def _collect(self, batch: Batch) -> None:
         try:
@@ -189,65 +138,54 @@ class RayExecutor(Pool):
             return  # discarded meanwhile
         error = future.exception()
         if error is not None:
-            self._lose(worker, error, batch)
-        elif worker.node is None:
-            worker.node, self._stillborn = future.result().decode(), 0
-            self._free.append(worker)
+            self._lose(worker, explain(error), batch)
+        elif not worker.started:
+            worker.node, worker.started, self._stillborn = future.result().decode(), True, 0
         else:
-            self._take(worker, wire.decode(future.result()), batch)
+            message = wire.decode(future.result())
+            if not worker.warm:
+                self._write_log(f"a worker on node {worker.node} gave its first answer")
+            if message.kind == wire.FAILED:
+                self._write_log(message.text["trace"])
+            self._take(worker, message, batch)
 
-    def _take(self, worker: _Worker, message: wire.Message, batch: Batch) -> None:
-        if not worker.warm:
-            self._write_log(f"a worker on node {worker.node} gave its first answer")
-        seconds = self._seconds if worker.warm else self._first_seconds
-        seconds.append(time.monotonic() - worker.began)
-        worker.ticket, worker.warm = None, True
-        self._free.append(worker)
-        if message.kind == wire.FAILED:
-            self._write_log(message.text["trace"])
-        self._keep(batch, message, self._see_log())
-
-    def _lose(self, worker: _Worker, error: BaseException, batch: Batch) -> None:
-        """Go on without a worker: its request goes back to the front, and another is started in its place."""
+    def _lose(self, worker: _Actor, reason: str, batch: Batch) -> None:
         self._discard(worker)
-        self._write_log(f"lost a worker on node {worker.node}: {error}")
+        self._write_log(f"lost a worker on node {worker.node or 'none yet'}: {reason}")
         living = {node["NodeID"] for node in _living_nodes()}
         if self._home not in living:
             # Ray then ends whatever this process has begun, on every node, and begins nothing more for it.
             raise ExecutorFailed(
-                f"the Ray node of this process is gone: resume the run on a living one ({self._see_log()})."
+                f"the Ray node of this process is gone: resume the run on a living one ({self._see_log(worker)})."
             )
-        if worker.node is None:
-            self._bury_stillborn(error)
+        if not worker.started:
+            self._bury_stillborn(worker, reason)
             return
         node_is_alive = worker.node in living
         guilty = node_is_alive and not self._is_node_failing(worker, batch)
-        self._give_back(batch, worker.ticket, self._see_log(), guilty)
+        self._give_back(worker, reason, batch, guilty)
         room = self._count or _room(self._cluster.cpus)
         if not self._workers or (node_is_alive and len(self._workers) < room):
             self._spawn()
 
-    def _is_node_failing(self, worker: _Worker, batch: Batch) -> bool:
+    def _is_node_failing(self, worker: _Actor, batch: Batch) -> bool:
         """Tell whether a node loses workers whatever they do: a request is not to blame for the machine it was on."""
-        assert worker.node is not None
         index = None if worker.ticket is None else batch.indices.get(worker.ticket)
         now, before = time.monotonic(), self._losses.get(worker.node)
         self._losses[worker.node] = (index, now)
         return before is not None and before[0] != index and now - before[1] < FAILING_SECONDS
 
-    def _bury_stillborn(self, error: BaseException) -> None:
+    def _bury_stillborn(self, worker: _Actor, reason: str) -> None:
         self._stillborn += 1
-        if all(worker.node is None for worker in self._workers):
-            if self._stillborn >= MAX_DEATHS:
-                raise ExecutorFailed(f"no worker starts on the Ray cluster: {explain(error)} ({self._see_log()}).")
+        if not any(it.started for it in self._workers):
+            if self._stillborn >= MAX_LOST:
+                raise ExecutorFailed(f"no worker starts on the Ray cluster: {reason} ({self._see_log(worker)}).")
             self._spawn()
 
-    def _discard(self, worker: _Worker) -> None:
-        self._workers.discard(worker)
-        if worker in self._free:
-            self._free.remove(worker)
+    def _discard(self, worker: _Actor) -> None:
+        self._workers.remove(worker)
         with contextlib.suppress(RayError, RuntimeError, ValueError):  # dead already, or Ray is
-            ray.kill(worker.actor)
+            ray.kill(worker.handle)
 
     def _write_log(self, text: str) -> None:
         if self._log is not None:
@@ -256,7 +194,7 @@ class RayExecutor(Pool):
                 with open(self._log, "a") as file:
                     file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text.rstrip()}\n")
 
-    def _see_log(self) -> str:
+    def _see_log(self, worker: _Actor) -> str:
         return "no log was kept" if self._log is None else f"see {self._log}"
 
     def close(self) -> None:

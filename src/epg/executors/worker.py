@@ -1,6 +1,6 @@
-"""A worker process: `python -m epg.executors.worker FD`, started by the local executor.
+"""A worker process, started by the local executor.
 
-A Ctrl-C in the terminal does not reach its own session; it ends when the other end of its socket closes.
+A Ctrl-C in the terminal does not reach its own session; it ends with the process that started it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,3 @@ def answer(evaluate: Evaluate | Exception, request: wire.Message) -> bytes:
         sys.stderr.flush()
         trace = traceback.format_exc()[-MAX_TRACE:]
         return wire.encode(wire.FAILED, {}, ticket=ticket, error=explain(error), trace=trace)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))
