@@ -352,7 +352,7 @@ WRONG: dict[str, tuple[str, str] | tuple[str, str, Callable[[Path], object]]] = 
     ),
     "resume with a checkpoint of other settings": (
         RESUME,
-        "the checkpoint of .* does not fit its config.json",
+        r"epoch-000004.safetensors does not belong to .*config.json: that was edited",
         change("config.json", "settings", "loss", "context", to=31),
     ),
     "resume with damaged metrics": (RESUME, r"metrics.jsonl, line 1, is damaged", cut_first_line),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,7 @@ from epg.core.errors import BadInput
 from epg.storage import run as store
 from epg.storage.artefact import _manifest_digest
 from epg.storage.checkpoint_writer import CheckpointWriter
-from epg.storage.files import encode_tensors
+from epg.storage.files import encode_tensors, write_json
 from epg.storage.loss_artefact import load_loss, save_loss
 from epg.storage.policy_artefact import load_policy, save_policy
 from epg.storage.run import CHECKPOINT_FORMAT, RUN_FORMAT, Run
@@ -242,6 +243,25 @@ def test_a_renamed_checkpoint_is_refused(run: Run) -> None:
         run.load_checkpoint()
 
 
+def test_a_checkpoint_made_with_other_settings_is_refused_by_name(tmp_path: Path) -> None:
+    config = {"format": RUN_FORMAT, "settings": {"seed": 1, "evolution": {"epochs": 3, "sigma": 0.1}}}
+    run = Run.create(tmp_path / "run", config)
+    run.save_checkpoint(4, state(4), {})
+    path = run.save_checkpoint(5, state(5), {})
+    longer = {"seed": 1, "evolution": {"epochs": 9, "sigma": 0.1}}
+    write_json(run.path / "config.json", {**config, "settings": longer})
+    assert Run.open(run.path).load_checkpoint() is not None  # a run may be asked for more epochs
+    edited = {"seed": 1, "evolution": {"epochs": 3, "sigma": 0.2}}
+    write_json(run.path / "config.json", {**config, "settings": edited})
+    with pytest.raises(BadInput, match=r"epoch-000005\.safetensors does not belong to .*config\.json: that was edited"):
+        Run.open(run.path).load_checkpoint()
+    other = Run.create(tmp_path / "other", {**config, "settings": {"seed": 2}})
+    other.save_checkpoint(4, state(4), {})
+    shutil.copy(path, other.checkpoints)  # newer than its own
+    with pytest.raises(BadInput, match=r"other/checkpoints/epoch-000005\.safetensors does not belong to"):
+        other.load_checkpoint()
+
+
 @pytest.mark.parametrize("info", ["[]", "{", '"a"'])
 def test_a_checkpoint_without_sound_info_is_refused(run: Run, info: str) -> None:
     path = run.save_checkpoint(5, state(5), {})
@@ -253,7 +273,7 @@ def test_a_checkpoint_without_sound_info_is_refused(run: Run, info: str) -> None
 @pytest.mark.parametrize(
     ("metadata", "reason"),
     [
-        ({"format": "1"}, r"has format 1, older than this epg reads \(2\): make it again"),
+        ({"format": "1"}, r"has format 1, older than this epg reads \(3\): make it again"),
         ({"format": "two"}, "is damaged: its format is no number"),
         ({}, "is damaged: its format is no number"),
     ],

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -37,7 +38,7 @@ from epg.storage.files import (
 )
 
 RUN_FORMAT = 2
-CHECKPOINT_FORMAT = 2
+CHECKPOINT_FORMAT = 3
 KEPT_CHECKPOINTS = 2
 
 _CHECKPOINT_NAME = re.compile(r"epoch-(\d{6,})\.safetensors")
@@ -93,6 +94,14 @@ class Run:
         require(isinstance(config, dict), f"{path / 'config.json'} is damaged: it is not an object.")
         check_format(config.get("format"), RUN_FORMAT, str(path / "config.json"), config.get("epg"))
         return cls(path, config)
+
+    @property
+    def digest(self) -> str:
+        """Digest of config.json, in every checkpoint; without the number of epochs, which may grow."""
+        config: dict[str, Any] = json.loads(json.dumps(plain(self.config)))
+        with contextlib.suppress(KeyError, TypeError):
+            del config["settings"]["evolution"]["epochs"]
+        return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 
     @property
     def metrics(self) -> Path:
@@ -154,6 +163,7 @@ class Run:
             "format": str(CHECKPOINT_FORMAT),
             "epg": __version__,
             "epoch": str(epoch),
+            "config_sha256": self.digest,
             "info": json.dumps(plain(info), allow_nan=False),
         }
         make_directory(self.checkpoints)
@@ -175,12 +185,17 @@ class Run:
         skipped: list[str] = []
         for epoch in sorted(saved, reverse=True):
             try:
-                tensors, info = _read_checkpoint(saved[epoch], epoch)
-                return Checkpoint(epoch, tensors, info, tuple(skipped))
+                tensors, info, digest = _read_checkpoint(saved[epoch], epoch)
             except NewerFormat:
                 raise
             except BadInput as damage:
                 skipped.append(str(damage))
+                continue
+            require(
+                digest == self.digest,
+                f"{saved[epoch]} does not belong to {self.path / 'config.json'}: that was edited, or it is another run's.",
+            )
+            return Checkpoint(epoch, tensors, info, tuple(skipped))
         reasons = "; ".join(sentence.rstrip(".") for sentence in skipped)
         require(not skipped, f"{self.path} has no whole checkpoint, start a new run: {reasons}.")
         return None
@@ -216,7 +231,7 @@ def check_vacant(path: Path) -> None:
     require(not held, f"{path} already holds files that are not a run: choose another --run.")
 
 
-def _read_checkpoint(path: Path, epoch: int) -> tuple[Tensors, dict[str, Any]]:
+def _read_checkpoint(path: Path, epoch: int) -> tuple[Tensors, dict[str, Any], str | None]:
     tensors, metadata = read_tensors(path)
     version = metadata.get("format", "")
     require(version.isdecimal() and len(version) < 9, f"{path} is damaged: its format is no number.")
@@ -224,4 +239,4 @@ def _read_checkpoint(path: Path, epoch: int) -> tuple[Tensors, dict[str, Any]]:
     require(metadata.get("epoch") == str(epoch), f"{path} is damaged: it is of another epoch than its name.")
     info = parse_json(metadata.get("info", ""), str(path))
     require(isinstance(info, dict), f"{path} is damaged: its info is not an object.")
-    return tensors, info
+    return tensors, info, metadata.get("config_sha256")
