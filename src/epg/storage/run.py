@@ -193,7 +193,8 @@ class Run:
                 continue
             require(
                 digest == self.digest,
-                f"{saved[epoch]} does not belong to {self.path / 'config.json'}: that was edited, or it is another run's.",
+                f"{saved[epoch]} does not belong to {self.path / 'config.json'}: "
+                "that was edited, or the checkpoint is another run's.",
             )
             return Checkpoint(epoch, tensors, info, tuple(skipped))
         reasons = "; ".join(sentence.rstrip(".") for sentence in skipped)
