@@ -24,6 +24,8 @@ _MODULES = {
     "check": "epg.api",
     "report": "epg.api",
     "render": "epg.api",
+    "Learner": "epg.envs.learner",
+    "PolicyOutputs": "epg.lifetime.outside",
     "load_loss": "epg.zoo",
     "load_policy": "epg.policies.trained",
     "preset": "epg.recipes",
@@ -52,11 +54,13 @@ if TYPE_CHECKING:
     from epg.api import report as report
     from epg.core.errors import BadInput as BadInput
     from epg.core.spaces import Spaces as Spaces
+    from epg.envs.learner import Learner as Learner
     from epg.families.base import JaxFamily as JaxFamily
     from epg.families.gym_factory import gym_family as gym_family
     from epg.families.mujoco.base import Clock as Clock
     from epg.families.mujoco.base import MujocoFamily as MujocoFamily
     from epg.families.registry import find_family as find_family
+    from epg.lifetime.outside import PolicyOutputs as PolicyOutputs
     from epg.policies.trained import load_policy as load_policy
     from epg.recipes import preset as preset
     from epg.settings import Settings as Settings

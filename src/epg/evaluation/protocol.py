@@ -16,13 +16,13 @@ from epg.core.types import LifetimeResult, MetaParams
 from epg.evaluation.statistics import Interval, bootstrap, paired_difference
 from epg.evolution.loop import stats_of
 from epg.evolution.task_sampling import task_sampler
-from epg.families.registry import find_family
+from epg.families.registry import find_family, is_registered
 from epg.learners.base import Learner
 from epg.learners.learned import LearnedLoss
 from epg.learners.registry import policy_gradient
 from epg.lifetime.batch import batch_of_lifetimes, inner_config
 from epg.lifetime.env_step import actor_of
-from epg.lifetime.normalizer import FixedStats
+from epg.lifetime.normalizer import Constants, FixedStats
 from epg.policies.mlp import MlpPolicy
 from epg.policies.trained import TrainedPolicy, describe
 from epg.settings import Settings, flat, from_dict
@@ -93,11 +93,27 @@ def obs_stats_of(loss: LossArtefact) -> FixedStats | None:
 
 def fitting_learner(loss: LossArtefact, family: str) -> tuple[Settings, LearnedLoss]:
     """Return the settings and the learner of a loss, once everything in the artefact agrees with the family."""
-    settings = replace(settings_of(loss), family=family)
-    spaces = find_family(family).spaces
-    _check_fit(loss, family, spaces)
-    policy = MlpPolicy(settings.policy, spaces)
-    learner = LearnedLoss(settings.loss, policy, spaces, settings.lifetime.replay)
+    found, made_for = find_family(family), loss.manifest["family"]
+    settings, learner = loss_learner(loss, found.spaces, family)
+    require(
+        made_for != family or loss.manifest["family_version"] == found.version,
+        f"the loss was evolved on version {loss.manifest['family_version']} of {family}, this is {found.version}.",
+    )
+    return replace(settings, family=family), learner
+
+
+def loss_learner(loss: LossArtefact, spaces: Spaces, where: str) -> tuple[Settings, LearnedLoss]:
+    """Return the settings and the learner of a loss, once it fits the spaces of `where`."""
+    settings, evolved_for = settings_of(loss), from_dict(Spaces, loss.manifest["spaces"], "the loss's spaces")
+    unused = set() if "task-features" in settings.loss.inputs else {"features"}
+    differing = [
+        f"{name} {value} instead of {flat(spaces)[name]}"
+        for name, value in flat(evolved_for).items()
+        if value != flat(spaces)[name] and name not in unused
+    ]
+    made_for = loss.manifest["family"]
+    require(not differing, f"the loss does not fit {where}, it was evolved for {made_for}: {', '.join(differing)}.")
+    learner = LearnedLoss(settings.loss, MlpPolicy(settings.policy, spaces), spaces, settings.lifetime.replay)
     try:
         dimension = learner.dimension
     except (TypeError, ValueError, OverflowError) as error:  # sizes that no array can have
@@ -107,6 +123,12 @@ def fitting_learner(loss: LossArtefact, family: str) -> tuple[Settings, LearnedL
         f"the loss has {len(loss.phi)} parameters where its settings need {dimension}.",
     )
     return settings, learner
+
+
+def constants_of(family: str) -> Constants:
+    """Return the observations that are constant within a lifetime of a family, as far as it is known here."""
+    constants: Constants = find_family(family).constant_inputs if is_registered(family) else ()
+    return constants
 
 
 def learn_with_loss(loss: LossArtefact, family: str, tasks: int, seed: int, updates: int | None) -> MethodResult:
@@ -151,7 +173,7 @@ def record(
         np.asarray(result.final_return),
         np.asarray(result.episode_return).reshape(tasks, -1),
         np.asarray(result.kl),
-        policies=_policies(result, policy, describe(policy, family, settings, label[1], seed)),
+        policies=_policies(result, policy, {**describe(policy, settings, label[1], family), "seed": seed}),
     )
 
 
@@ -171,23 +193,6 @@ def with_updates(settings: Settings, updates: int | None) -> Settings:
         return settings
     require(updates > 0, f"updates must be above zero, not {updates}.")
     return replace(settings, lifetime=replace(settings.lifetime, updates=updates))
-
-
-def _check_fit(loss: LossArtefact, family: str, spaces: Spaces) -> None:
-    evolved_for = from_dict(Spaces, loss.manifest["spaces"], "the loss's spaces")
-    unused = set() if "task-features" in settings_of(loss).loss.inputs else {"features"}
-    differing = [
-        f"{name} {value} instead of {flat(spaces)[name]}"
-        for name, value in flat(evolved_for).items()
-        if value != flat(spaces)[name] and name not in unused
-    ]
-    made_for = loss.manifest["family"]
-    require(not differing, f"the loss does not fit {family}, it was evolved for {made_for}: {', '.join(differing)}.")
-    version = find_family(family).version
-    require(
-        made_for != family or loss.manifest["family_version"] == version,
-        f"the loss was evolved on version {loss.manifest['family_version']} of {family}, this is {version}.",
-    )
 
 
 def table(results: list[MethodResult], family: str, seed: int) -> dict[str, Any]:

@@ -6,7 +6,7 @@ costs what its Python costs (docs/custom_family.md has the figures).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -60,7 +60,7 @@ class GymFamily(HostFamily):
 
     def initial_state(self, key: Key, task: Task) -> Array:
         """Draw the seed of an episode, as two numbers."""
-        return jax.random.randint(key, (2,), 0, SEED_HALF).astype(jnp.float32)
+        return episode_seed(key).astype(jnp.float32)
 
     def observation(self, readout: Array, task: Task) -> Array:
         """Return the observation that the next action follows."""
@@ -89,6 +89,25 @@ class GymFamily(HostFamily):
         )
 
 
+def episode_seed(key: Key) -> Array:
+    """Draw the upper and the lower half of an episode's seed."""
+    return jax.random.randint(key, (2,), 0, SEED_HALF)
+
+
+def flat_spaces(name: str, observed: Any, acted: Any, features: int = 0) -> Spaces:
+    """Return the sizes of an environment's spaces, refusing those that have none."""
+    require(
+        isinstance(observed, Box | Discrete),
+        f"{name}: observations must be a Box or Discrete space, not {type(observed).__name__}: wrap the "
+        "environment in gymnasium.wrappers.FlattenObservation.",
+    )
+    require(
+        isinstance(acted, Box | Discrete),
+        f"{name}: actions must be a Box or Discrete space, not {type(acted).__name__}.",
+    )
+    return Spaces(space_size(observed), space_size(acted), isinstance(acted, Discrete), features)
+
+
 def gym_family(
     name: str, make: Factory, *, horizon: int | None = None, version: int = 1, summary: str = ""
 ) -> GymFamily:
@@ -97,15 +116,7 @@ def gym_family(
     observed, acted = environment.observation_space, environment.action_space
     limit = environment.spec.max_episode_steps if environment.spec is not None else None
     environment.close()
-    require(
-        isinstance(observed, Box | Discrete),
-        f"family {name!r}: observations must be a Box or Discrete space, not {type(observed).__name__}: wrap the "
-        "environment in gymnasium.wrappers.FlattenObservation.",
-    )
-    require(
-        isinstance(acted, Box | Discrete),
-        f"family {name!r}: actions must be a Box or Discrete space, not {type(acted).__name__}.",
-    )
+    spaces = flat_spaces(f"family {name!r}", observed, acted)
     horizon = horizon if horizon is not None else limit
     require(horizon is not None, f"family {name!r}: its environments have no time limit of their own, give a horizon.")
     assert isinstance(observed, Box | Discrete)
@@ -116,7 +127,7 @@ def gym_family(
         name=name,
         version=version,
         summary=summary or f"the environments of {name_of(make)}",
-        spaces=Spaces(observation=space_size(observed), action=space_size(acted), discrete=isinstance(acted, Discrete)),
+        spaces=spaces,
         horizon=horizon,
         sample=sample,
         specification=make.__doc__ or "",

@@ -53,7 +53,7 @@ class LearnedLoss(Learner):
         """Draw a fresh memory."""
         return init_memory(key, self.loss)
 
-    def prepare(self, params: InnerParams, experience: Experience, meta: MetaParams) -> CachedInputs:
+    def prepare(self, params: InnerParams | None, experience: Experience, meta: MetaParams) -> CachedInputs:
         """Compute the parts of the first layers that do not depend on theta.
 
         The barrier keeps XLA from fusing them with what follows, so that their rounding does not depend on the rest
@@ -66,10 +66,7 @@ class LearnedLoss(Learner):
         self, params: InnerParams, experience: Experience, prepared: CachedInputs, batch: Array, meta: MetaParams
     ) -> InnerParams:
         """Return the gradient of L_phi in policy and memory."""
-        loss = self.unravel(meta.phi)
-        if self.replay:  # counted from the newest row backwards, among those that are not padding
-            filled = jnp.sum(experience.window.valid).astype(jnp.int32)
-            batch = self.loss.window - 1 - jnp.mod(batch, filled)
+        loss, batch = self.unravel(meta.phi), self.rows_of(experience, batch)
 
         def total(it: InnerParams) -> Array:
             def policy(observation: Array) -> object:
@@ -78,3 +75,11 @@ class LearnedLoss(Learner):
             return evaluate(loss, self.loss, prepared, policy, it, experience, batch)  # type: ignore[arg-type]
 
         return jax.grad(total)(params)
+
+    def rows_of(self, experience: Experience, batch: Array) -> Array:
+        """Return the rows that a minibatch names; with replay, any numbers name rows of the window."""
+        if not self.replay:
+            return batch
+        # Counted from the newest row backwards, among those that are not padding.
+        filled = jnp.sum(experience.window.valid).astype(jnp.int32)
+        return self.loss.window - 1 - jnp.mod(batch, filled)

@@ -84,8 +84,7 @@ def update(
 ) -> tuple[LearnerState, UpdateStats]:
     """Learn from the newest M transitions: gradient steps on minibatches of them, then new statistics."""
     window = push(state.window, rollout, config.spaces)
-    length = config.lifetime.updates
-    progress = jnp.stack([(state.updates + 1) / length, jnp.log10(jnp.float32(length))])
+    progress = progress_of(config.lifetime, state.updates)
     experience = build_experience(window, rollout, state.normalizer, features, progress)
     before = _distributions(config, state.params, experience)
     inner = config.learner.update(
@@ -94,7 +93,7 @@ def update(
         meta,
         batches,
         config.optimizer,
-        _step_scale(config.lifetime, state.updates),
+        step_scale(config.lifetime, state.updates),
     )
     finite = _all_finite((inner.params, rollout.reward, rollout.observation))
     after = LearnerState(
@@ -108,7 +107,12 @@ def update(
     return after, UpdateStats(jnp.mean(kl_divergence(before, _distributions(config, inner.params, experience))))
 
 
-def _step_scale(lifetime: LifetimeSettings, updates: Array) -> Array | None:
+def progress_of(lifetime: LifetimeSettings, updates: Array) -> Array:
+    """Return the fraction of the lifetime that has passed with this update, and log10 of its length, [2]."""
+    return jnp.stack([(updates + 1) / lifetime.updates, jnp.log10(jnp.float32(lifetime.updates))])
+
+
+def step_scale(lifetime: LifetimeSettings, updates: Array) -> Array | None:
     """Return this update's step size relative to the first one; None if it never changes."""
     if lifetime.learning_rate_end is None:
         return None

@@ -82,22 +82,22 @@ def _program(policy: Any) -> Any:
     return jit(act)
 
 
-def describe(policy: MlpPolicy, family: Family, settings: Settings, trained_by: str, seed: int) -> dict[str, Any]:
-    """Return the manifest of policies that were trained on the held-out tasks of a seed."""
+def describe(policy: MlpPolicy, settings: Settings, trained_by: str, family: Family | None) -> dict[str, Any]:
+    """Return the manifest of a policy that was trained in a family, or (None) in some environment."""
     return {
-        "family": settings.family,
-        "family_version": family.version,
+        "family": settings.family if family is not None else "an environment of your own",
+        "family_version": family.version if family is not None else 0,
         "spaces": to_dict(policy.spaces),
         "env_steps": settings.lifetime.steps,
         "trained_by": trained_by,
-        "seed": seed,
         "policy": {"type": "mlp", **to_dict(policy.settings)},
-        "env": _env_spaces(family) if isinstance(family, GymFamily) else None,
+        "env": env_spaces(family.observation_space, family.action_space) if isinstance(family, GymFamily) else None,
     }
 
 
-def _env_spaces(family: GymFamily) -> dict[str, Any]:
-    return {"observation": space_to_dict(family.observation_space), "action": space_to_dict(family.action_space)}
+def env_spaces(observation: Any, action: Any) -> dict[str, Any]:
+    """Describe the environment that a policy takes observations from and gives actions to."""
+    return {"observation": space_to_dict(observation), "action": space_to_dict(action)}
 
 
 def save_policies(directory: str | Path, policies: Sequence[TrainedPolicy]) -> None:

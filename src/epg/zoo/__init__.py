@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from epg.core.errors import BadInput
 from epg.settings import Settings, from_dict
@@ -14,8 +15,44 @@ from epg.storage.files import read_json
 from epg.storage.loss_artefact import LOSS, LossArtefact
 from epg.storage.loss_artefact import load_loss as load_artefact
 
+if TYPE_CHECKING:  # JAX comes with the first gradient
+    from epg.learners.learned import LearnedLoss
+    from epg.lifetime.outside import LossWindow, OutsideLoss, PolicyOutputs
+    from epg.settings import LifetimeSettings
+
 ZOO = Path(__file__).parent
 HELD_OUT = "held_out.json"  # beside a loss of the zoo: its returns on held-out tasks (tools/results.py)
+
+
+class Loss(LossArtefact):
+    """A loss, ready to train policies of epg; and those of other frameworks, by `window` and `gradient`."""
+
+    def window(self, seed: int = 0) -> LossWindow:
+        """Return an empty window for one lifetime."""
+        from epg.evaluation.protocol import constants_of, obs_stats_of
+        from epg.lifetime.outside import LossWindow
+
+        learner, lifetime = self._learner
+        return LossWindow(learner, lifetime, obs_stats_of(self), constants_of(self.manifest["family"]), seed)
+
+    def gradient(self, window: LossWindow, outputs: PolicyOutputs, rows: Any) -> PolicyOutputs:
+        """Return dL/d(outputs) of the mean of L_i over the minibatch `rows`, in NumPy."""
+        return self._outside.gradient(window, outputs, rows)
+
+    @cached_property
+    def _learner(self) -> tuple[LearnedLoss, LifetimeSettings]:
+        from epg.core.spaces import Spaces
+        from epg.evaluation.protocol import loss_learner
+
+        spaces = from_dict(Spaces, self.manifest["spaces"], "the loss's spaces")
+        settings, learner = loss_learner(self, spaces, "itself")
+        return learner, settings.lifetime
+
+    @cached_property
+    def _outside(self) -> OutsideLoss:
+        from epg.lifetime.outside import OutsideLoss
+
+        return OutsideLoss(self._learner[0], self.phi)
 
 
 @dataclass(frozen=True)
@@ -45,14 +82,15 @@ def zoo_names() -> list[str]:
     return sorted(path.parent.name for path in ZOO.glob(f"*/{LOSS.manifest}"))
 
 
-def load_loss(where: str | Path) -> LossArtefact:
+def load_loss(where: str | Path) -> Loss:
     """Load a loss by its name in the zoo, or from a run directory, loss.json or loss.safetensors."""
     if str(where) in zoo_names() and not Path(where).exists():
-        return load_artefact(ZOO / str(where))
+        where = ZOO / str(where)
     if not Path(where).exists():
         names = ", ".join(zoo_names()) or "none"
         raise BadInput(f"no loss at {where}: give a run directory, or the name of a loss in the zoo ({names}).")
-    return load_artefact(where)
+    loaded = load_artefact(where)
+    return Loss(loaded.phi, loaded.tensors, loaded.manifest)
 
 
 def list_losses(runs: Path) -> Iterator[LossEntry]:
