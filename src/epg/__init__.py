@@ -26,6 +26,7 @@ _MODULES = {
     "render": "epg.api",
     "Learner": "epg.envs.learner",
     "PolicyOutputs": "epg.lifetime.outside",
+    "load_settings": "epg.api",
     "load_loss": "epg.zoo",
     "load_policy": "epg.policies.trained",
     "preset": "epg.recipes",
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from epg.api import evolve as evolve
     from epg.api import fixed_policy as fixed_policy
     from epg.api import learn as learn
+    from epg.api import load_settings as load_settings
     from epg.api import probe as probe
     from epg.api import render as render
     from epg.api import report as report

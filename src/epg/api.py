@@ -19,7 +19,8 @@ from epg.evaluation.verdict import verdicts
 from epg.executors import Cluster, ExecutorFailed, check_executor
 from epg.families.registry import REGISTRY, is_registered
 from epg.recipes import PresetName, ppo_settings, preset, recipe_of
-from epg.settings import Settings, from_dict, to_dict
+from epg.settings import Settings, from_dict, to_dict, with_values
+from epg.storage.config_file import read_settings
 from epg.storage.files import encode_tensors, write_atomic, write_json
 from epg.storage.loss_artefact import LossArtefact
 from epg.storage.policy_artefact import POLICIES
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from epg.evaluation.family_check import Check
     from epg.evaluation.protocol import MethodResult
     from epg.evaluation.result import LearningResult
+    from epg.evolution.estimate import Estimate
     from epg.evolution.loop import EpochMetrics, EvolutionResult
     from epg.families.base import Family
     from epg.policies.trained import TrainedPolicy
@@ -133,7 +135,33 @@ def evolve(
 
 def settings_for(family: str, name: PresetName, seed: int) -> Settings:
     """Return a preset's settings for a family."""
-    return replace(preset(family, name), seed=seed)
+    return preset(family, name, seed=seed)
+
+
+def load_settings(config: str | Path, family: str | None = None, name: PresetName = "laptop") -> Settings:
+    """Return the settings of a run or a file (JSON, TOML); what it leaves open is that of the family's preset."""
+    given = read_settings(Path(config))
+    family = family or given.get("family")
+    require(isinstance(family, str), f"{config} names no family: name it before the options.")
+    return with_values(preset(str(family), name), {**given, "family": family}, str(config))
+
+
+def estimate(settings: Settings, processes: int | None = None) -> Estimate:
+    """Count the lifetimes and steps of an evolution, and guess its time."""
+    use_single_thread()
+    from epg.evolution.estimate import estimate as count
+    from epg.evolution.runs import check_settings
+
+    check_executor("local", processes)
+    check_settings(settings)
+    return count(settings, processes)
+
+
+def draw_seeds(runs: Sequence[Path], where: str | Path) -> list[Path]:
+    """Draw the fitness of several evolutions of one family together (Fig. 20's band)."""
+    from epg.viz.curves import fitness_over_epochs
+
+    return fitness_over_epochs(runs, Path(where))
 
 
 def learn(

@@ -1,5 +1,8 @@
 """The one exception that reaches a user as a sentence instead of a traceback."""
 
+import difflib
+from collections.abc import Iterable
+
 MAX_SENTENCE = 1500
 
 
@@ -22,3 +25,11 @@ def require(condition: bool, sentence: str) -> None:
     """Raise BadInput with `sentence` unless `condition` holds."""
     if not condition:
         raise BadInput(sentence)
+
+
+def did_you_mean(name: str, choices: Iterable[str]) -> str:
+    """Return " (did you mean X?)" if a choice is close to the name, else nothing."""
+    known = list(choices)
+    close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
+    close = close or [it for it in known if len(name) > 3 and (it.startswith(name) or name.startswith(it))][:1]
+    return f" (did you mean {close[0]}?)" if close else ""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import replace
+from typing import Any
 
-from epg.core.errors import require
+from epg.core.errors import did_you_mean, require
 from epg.families.registry import entry_of
 from epg.recipes.base import PRESETS, PPOTuning, PresetName, Recipe, default_recipe, paper, ppo_settings, smoke
-from epg.settings import Settings
+from epg.settings import Settings, with_values
 
 __all__ = ["PRESETS", "PPOTuning", "PresetName", "Recipe", "ppo_settings", "preset", "recipe_of"]
 
@@ -27,11 +28,11 @@ def recipe_of(family: str) -> Recipe:
     return recipe
 
 
-def preset(family: str, name: PresetName = "laptop") -> Settings:
-    """Return the settings to evolve a loss for `family` with."""
-    require(name in PRESETS, f"unknown preset {name!r}: choose one of {', '.join(PRESETS)}.")
+def preset(family: str, name: PresetName = "laptop", **values: Any) -> Settings:
+    """Return the settings to evolve a loss for `family` with; `values` change some: `**{"evolution.epochs": 20}`."""
+    choices = ", ".join(PRESETS)
+    require(name in PRESETS, f"unknown preset {name!r}{did_you_mean(str(name), PRESETS)}: choose one of {choices}.")
     recipe = recipe_of(family)
-    if name == "paper":
-        return paper(recipe, family)
     laptop = replace(recipe.laptop, family=family)
-    return smoke(laptop) if name == "smoke" else laptop
+    settings = {"paper": lambda: paper(recipe, family), "smoke": lambda: smoke(laptop)}.get(name, lambda: laptop)()
+    return with_values(settings, values, f"preset {name} of {family}")

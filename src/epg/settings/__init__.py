@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from epg.core.errors import require
-from epg.settings.codec import flat, from_dict, to_dict
+from epg.settings.codec import flat, from_dict, to_dict, with_values
 from epg.settings.evolution import EvolutionSettings, TaskSharing
 from epg.settings.guidance import GuidanceSettings
 from epg.settings.lifetime import LifetimeSettings
@@ -29,6 +29,7 @@ __all__ = [
     "flat",
     "from_dict",
     "to_dict",
+    "with_values",
 ]
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
+from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
-from epg.core.errors import BadInput, require
+from epg.core.errors import BadInput, did_you_mean, require
 
 T = TypeVar("T")
 
@@ -26,6 +27,27 @@ def flat(settings: Any, prefix: str = "") -> dict[str, Any]:
         nested = dataclasses.is_dataclass(value)
         values |= flat(value, f"{prefix}{name}.") if nested else {f"{prefix}{name}": value}
     return values
+
+
+def with_values(settings: T, values: Mapping[str, Any], where: str = "settings") -> T:
+    """Return settings with some values changed, each by its dotted name or in a mapping of its section."""
+    merged, known = to_dict(settings), flat(settings)
+    for name, value in _dotted(values).items():
+        require(name in known, f"{where}: there is no setting named {name!r}{did_you_mean(name, known)}.")
+        *sections, last = name.split(".")
+        section = merged
+        for one in sections:
+            section = section[one]
+        section[last] = value
+    return from_dict(type(settings), merged, where)
+
+
+def _dotted(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Flatten sections into dotted names."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        found |= _dotted(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return found
 
 
 def from_dict(kind: type[T], data: Any, where: str = "config") -> T:

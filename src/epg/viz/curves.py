@@ -72,11 +72,11 @@ def learning_curves(run: Path) -> list[Path]:
         return save_figure(figure, run, "learning_curves")
 
 
-def fitness_over_epochs(runs: Sequence[Path]) -> list[Path]:
+def fitness_over_epochs(runs: Sequence[Path], where: Path | None = None) -> list[Path]:
     """Draw fitness, and below it the share of signal and α, against epochs (paper, Figure 20).
 
     One run: mean, standard deviation and best of its population. Several: mean and standard deviation of their means.
-    The figure goes to the first run.
+    The figure goes to `where`, by default the first run.
     """
     require(len(runs) > 0, "fitness over epochs needs at least one run.")
     configs, evolutions = [read_config(run) for run in runs], [read_epochs(run) for run in runs]
@@ -95,7 +95,7 @@ def fitness_over_epochs(runs: Sequence[Path]) -> list[Path]:
         _legend(top)
         _legend(bottom)
         _note(figure, _fitness_notes(configs, evolutions))
-        return save_figure(figure, runs[0], "fitness")
+        return save_figure(figure, where or runs[0], "fitness")
 
 
 def paths_in_the_plane(run: Path) -> list[Path]:

@@ -1,0 +1,123 @@
+"""Settings in and out: by dotted name, from files, as a dry run; and several seeds of one evolution."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import epg
+from epg import api
+from epg.cli import _parse, main
+from epg.core.errors import BadInput
+from epg.families.registry import find_family
+from epg.settings import flat, from_dict, to_dict, with_values
+
+SMOKE = epg.preset("point-goal", "smoke")
+
+
+def dry_run(*arguments: object, capsys: pytest.CaptureFixture[str]) -> str:
+    main(["evolve", *map(str, arguments), "--dry-run"])
+    return capsys.readouterr().out
+
+
+def test_a_preset_takes_values_by_their_dotted_names() -> None:
+    changed = epg.preset("point-goal", "smoke", seed=3, **{"evolution.epochs": 20, "policy.hidden": [8]})
+    differing = {name: value for name, value in flat(changed).items() if value != flat(SMOKE)[name]}
+    assert differing == {"seed": 3, "evolution.epochs": 20, "policy.hidden": (8,)}
+    assert with_values(SMOKE, {"evolution": {"epochs": 20}, "policy": {"hidden": [8]}, "seed": 3}) == changed
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"evolution.epoch": 3}, r"no setting named 'evolution.epoch' \(did you mean evolution.epochs\?\)"),
+        ({"evolution": {"sigmaa": 3}}, r"no setting named 'evolution.sigmaa' \(did you mean evolution.sigma\?\)"),
+        ({"evolution.epochs": "3"}, "evolution.epochs must be int, not '3'"),
+        ({"evolution.epochs": -1}, "evolution.epochs must be above zero, not -1"),
+        ({"policy.activation": "sin"}, "policy.activation must be one of tanh, relu"),
+        ({"evolution": 3}, "no setting named 'evolution'"),
+        ({"qwertz": 3}, "no setting named 'qwertz'\\."),
+    ],
+)
+def test_wrong_values_are_refused_by_name(values: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        epg.preset("point-goal", "smoke", **values)
+
+
+def test_a_dry_run_prints_what_config_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = dry_run("point-goal", "--preset", "smoke", "--lifetime.updates", 3, capsys=capsys)
+    given = tomllib.loads(text)
+    expected = epg.preset("point-goal", "smoke", **{"lifetime.updates": 3})
+    assert from_dict(type(SMOKE), given) == expected
+    (tmp_path / "mine.toml").write_text(text)
+    (tmp_path / "mine.json").write_text(json.dumps({"kind": "evolve", "settings": to_dict(expected)}))
+    for name in ("mine.toml", "mine.json"):
+        assert _parse(["evolve", "--config", str(tmp_path / name)]).settings == expected
+        assert epg.load_settings(tmp_path / name) == expected
+    changed = _parse(["evolve", "point-reach", "--config", str(tmp_path / "mine.json"), "--evolution.epochs", "9"])
+    assert changed.settings == with_values(expected, {"family": "point-reach", "evolution.epochs": 9})
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_part_of_the_settings_is_enough(tmp_path: Path) -> None:
+    (tmp_path / "part.toml").write_text("seed = 4\n[evolution]\nepochs = 7\n")
+    settings = _parse(["evolve", "point-goal", "--preset", "smoke", "--config", str(tmp_path / "part.toml")]).settings
+    assert settings == with_values(SMOKE, {"seed": 4, "evolution.epochs": 7})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("x.toml", "seed = 3", "names no family"),
+        ("x.toml", "seed = = 3", "is not TOML"),
+        ("x.json", "[1]", "must be an object of settings"),
+        ("x.json", "{", "is damaged"),
+        ("x.yaml", "", "name a run, a .json or a .toml file"),
+        ("x.toml", 'family = "os:path"', "names code: name os:path"),
+        ("x.toml", 'family = "point-goal"\n[evolution]\nepoch = 3', r"did you mean evolution.epochs\?"),
+        ("nothing.toml", None, "cannot be read: No such file"),
+    ],
+)
+def test_a_config_that_says_nothing_sound_is_refused(
+    name: str, text: str | None, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(SystemExit) as end:
+        main(["evolve", "--config", str(tmp_path / name)])
+    assert end.value.code == 2
+    with pytest.raises(BadInput, match=sentence):
+        _parse(["evolve", "--config", str(tmp_path / name)])
+
+
+@pytest.mark.parametrize("family", ["point-goal", "random-hopper"])
+def test_costs_are_counted(family: str, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = epg.preset(family, "smoke")  # 4 epochs x 8 lifetimes x 4 updates x 32 steps; 3 scoring episodes
+    cost = api.estimate(settings, 2)
+    assert (cost.lifetimes, cost.training_steps, cost.processes) == (32, 4096, 2)
+    assert cost.scoring_steps == 32 * 3 * (settings.evolution.horizon or find_family(family).horizon)
+    printed = json.loads(dry_run(family, "--preset", "smoke", "--processes", 2, "--json", capsys=capsys))
+    assert printed["estimate"] == to_dict(cost)
+
+
+def test_several_seeds_are_the_evolutions_of_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    short = ["--preset", "smoke", "--executor", "inline", "--evolution.epochs", "1"]
+    main(["evolve", "point-goal", *short, "--seeds", "2", "--seed", "5", "--run", str(tmp_path / "all"), "--json"])
+    both = json.loads(capsys.readouterr().out)
+    assert [Path(it["run"]).name for it in both] == ["seed-5", "seed-6"]
+    alone = epg.evolve(
+        settings=epg.preset("point-goal", "smoke", seed=6, **{"evolution.epochs": 1}),
+        run=tmp_path / "alone",
+        executor="inline",
+    )
+    assert both[1]["loss_sha256"] == alone.loss_sha256 != both[0]["loss_sha256"]
+    assert (tmp_path / "all" / "figures" / "fitness.svg").is_file()
+    again = ["evolve", "point-goal", "--run", str(tmp_path / "all"), "--resume", "--executor", "inline"]
+    main([*again, "--seeds", "2", "--seed", "5", "--json"])
+    assert json.loads(capsys.readouterr().out) == both
+    with pytest.raises(SystemExit):
+        main(["evolve", "point-goal", *short, "--seeds", "2", "--seed", "6", "--run", str(tmp_path / "all")])
+    assert not (tmp_path / "all" / "seed-7").exists()
+    assert "already holds a run" in capsys.readouterr().err
