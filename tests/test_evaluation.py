@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -16,8 +17,10 @@ import pytest
 from epg.core.errors import BadInput
 from epg.core.rng import Split, Stream, lifetime_key, run_key, stream_key
 from epg.evaluation import protocol
+from epg.evaluation.batches import batch_with, in_batches, of_lifetime
 from epg.evaluation.protocol import MethodResult, ranked_worst, record, table
 from epg.evaluation.verdict import verdicts
+from epg.evolution.task_sampling import task_sampler
 from epg.families.registry import REGISTRY, find_family
 from epg.learners.learned import LearnedLoss
 from epg.learners.registry import policy_gradient
@@ -86,6 +89,38 @@ def test_recorded_lifetimes_are_the_batch_of_the_held_out_split():
     np.testing.assert_array_equal(ended, np.tile((np.arange(steps) + 1) % FAMILY.horizon == 0, (3, 1)))
     other = record(SETTINGS, learned, 3, 0, phi, None, ("epg", "evolved loss"), Split.TRAIN)
     assert not np.array_equal(result.final, other.final)
+
+
+# Company.
+
+
+def test_a_task_gives_the_same_number_alone_among_20_and_among_200():
+    def run(index):  # whose every row depends on its company, as rounding does
+        return np.asarray(index) + np.sin(float(index.sum())) / len(index)
+
+    alone, few, many = (in_batches(run, tasks) for tasks in (1, 20, 200))
+    assert [len(it) for it in (alone, few, many)] == [1, 20, 200]
+    np.testing.assert_array_equal(alone, many[:1])
+    np.testing.assert_array_equal(few, many[:20])
+    assert all(int(batch_with(task)[0][batch_with(task)[1]]) == task for task in (0, 9, 10, 123))
+
+
+def test_tables_average_the_lifetimes_of_a_task():
+    learned = learned_loss(SETTINGS)
+    phi = np.asarray(learned.initial_phi(run_key(0, Stream.LOSS)))
+    once, often = (
+        record(SETTINGS, learned, 4, 0, phi, None, ("epg", "evolved loss"), lifetimes=number) for number in (1, 3)
+    )
+    sampler = of_lifetime(task_sampler(FAMILY, 0, Split.HELD_OUT))
+    (task, key), (again, other) = (sampler(jnp.int32(2), jnp.int32(lifetime)) for lifetime in (0, 2))
+    np.testing.assert_array_equal(task.goal, again.goal)
+    assert not np.array_equal(jax.random.key_data(key), jax.random.key_data(other))
+    assert (once.spread, often.lifetimes) == (0.0, 3)
+    assert often.spread > 0
+    assert not np.array_equal(once.final, often.final)
+    summary = table([often], "point-goal", 0)
+    assert (summary["lifetimes"], summary["methods"]["epg"]["spread"]) == (3, often.spread)
+    assert len(often.policies) == 4
 
 
 def test_fixed_statistics_that_were_not_measured_are_missed():

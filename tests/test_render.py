@@ -8,7 +8,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
@@ -17,14 +16,11 @@ import epg
 from epg.cli import main
 from epg.core.errors import BadInput
 from epg.core.rng import Split, Stream, lifetime_key, stream_key
-from epg.core.types import MetaParams
-from epg.evaluation.protocol import with_updates
-from epg.evolution.task_sampling import task_sampler
+from epg.evaluation.protocol import record, with_updates
 from epg.families.appearance import Appearance, CameraPose, Marks, label_numbers
 from epg.families.mujoco.base import Clock, MujocoFamily
 from epg.families.registry import REGISTRY, find_family
-from epg.lifetime.batch import batch_of_lifetimes, inner_config
-from epg.lifetime.env_step import actor_of
+from epg.lifetime.env_step import Actor
 from epg.lifetime.host_stepper import HostStepper
 from epg.policies.mlp import MlpPolicy
 from epg.recipes import ppo_settings, preset, recipe_of
@@ -125,12 +121,10 @@ def made() -> recording.Film:
 def test_the_film_is_of_the_lifetime_that_learn_runs(made):
     it, family = filmed_ppo(), find_family(FAMILY)
     policy = MlpPolicy(it.settings.policy, family.spaces)
-    config = inner_config(it.settings, it.learner, policy, family, None)
-    run = batch_of_lifetimes(config, family, task_sampler(family, 3, Split.HELD_OUT))
-    meta = MetaParams(jnp.zeros((1, 0)), jnp.zeros(()), jnp.zeros((1, 0)))
-    result = run(meta, jnp.array([1], jnp.int32), jnp.int32(0))
-    assert made.final_return == float(result.final_return[0])
-    actor = actor_of(*jax.tree.map(lambda leaf: leaf[0], (result.policy, result.normalizer.observation)))
+    result = record(it.settings, it.learner, 2, 3, it.phi, None, ("ppo", "PPO"))
+    assert made.final_return == float(result.final[1])
+    trained = result.policies[1]
+    actor = Actor(trained.params, trained.mean, trained.std)
     score = stream_key(lifetime_key(3, Split.HELD_OUT, 0, 1), Stream.SCORE)
     stepper = HostStepper(policy, family)
     returns = [

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 __all__ = ["Cluster", "ExecutorFailed", "PresetName", "bench", "check_vacant", "list_losses", "verdicts"]
 
 RUNS = Path("runs")
+LIFETIMES = 3
+"""Lifetimes per task in tables: a single one hangs on rounding where bodies fall."""
 PAPER_STEPS = 8192
 """PPO is also given this many steps in comparisons: the paper's shortest lifetime."""
 
@@ -171,13 +173,14 @@ def learn(
     tasks: int = 20,
     seed: int = 0,
     updates: int | None = None,
+    lifetimes: int = LIFETIMES,
     run: str | Path | None = None,
 ) -> LearningResult:
     """Train fresh policies with a loss on held-out tasks (Algorithm 2), and save their curves."""
     artefact, family = _open(loss, family, run)
     from epg.evaluation.protocol import learn_with_loss
 
-    result = learn_with_loss(artefact, family, tasks, seed, updates)
+    result = learn_with_loss(artefact, family, tasks, seed, updates, lifetimes)
     return _save([result], family, seed, run, _origin(artefact))
 
 
@@ -188,6 +191,7 @@ def baseline(
     tasks: int = 20,
     seed: int = 0,
     updates: int | None = None,
+    lifetimes: int = LIFETIMES,
     run: str | Path | None = None,
 ) -> LearningResult:
     """Train fresh policies with PPO or REINFORCE, in PPO's tuned settings, on held-out tasks."""
@@ -196,7 +200,8 @@ def baseline(
 
     _check_run_path(run)
     settings, tuned = _ppo(protocol.with_updates(preset(family, "laptop"), updates), None, False)
-    result = protocol.learn_with_policy_gradient(settings, name, tasks, seed, None, tuned and name == "ppo")
+    tuned = tuned and name == "ppo"
+    result = protocol.learn_with_policy_gradient(settings, name, tasks, seed, None, tuned, lifetimes)
     return _save([result], family, seed, run, {"settings": to_dict(settings)})
 
 
@@ -246,6 +251,7 @@ def compare(
     seed: int = 0,
     updates: int | None = None,
     ppo_steps: Sequence[int] = (PAPER_STEPS,),
+    lifetimes: int = LIFETIMES,
     run: str | Path | None = None,
 ) -> LearningResult:
     """Compare a loss with tuned PPO on the same held-out tasks and initial policies.
@@ -259,11 +265,11 @@ def compare(
 
     own, stats = protocol.settings_of(artefact), protocol.obs_stats_of(artefact)
     own = replace(protocol.with_updates(own, updates), family=family)
-    results = [protocol.learn_with_loss(artefact, family, tasks, seed, updates)]
+    results = [protocol.learn_with_loss(artefact, family, tasks, seed, updates, lifetimes)]
     configs = {}
     for steps in dict.fromkeys([own.lifetime.steps, *ppo_steps]):
         settings, tuned = _ppo(own, steps, stats is not None)
-        result = protocol.learn_with_policy_gradient(settings, "ppo", tasks, seed, stats, tuned)
+        result = protocol.learn_with_policy_gradient(settings, "ppo", tasks, seed, stats, tuned, lifetimes)
         if steps != own.lifetime.steps:
             result = replace(result, method=f"ppo-{steps}", label=f"PPO, {steps:,} steps")
         results.append(result)

@@ -21,6 +21,8 @@ class Learn(WithLoss):
 
     updates: int | None = None
     """Length of a lifetime in updates; by default that of the evolution."""
+    lifetimes: int = api.LIFETIMES
+    """Lifetimes per task, averaged."""
 
     def main(self) -> None:
         """Learn and print the table."""
@@ -37,6 +39,8 @@ class Compare(WithLoss):
     """Length of a lifetime in updates of the loss; by default that of the evolution."""
     ppo_steps: tuple[int, ...] = (api.PAPER_STEPS,)
     """Steps of further PPO runs, beside the one with as many steps as the loss."""
+    lifetimes: int = api.LIFETIMES
+    """Lifetimes per task, averaged."""
 
     def main(self) -> None:
         """Compare and print the table."""
@@ -80,6 +84,8 @@ class Baseline(OnHeldOutTasks):
     """Name of a family or module:attribute."""
     updates: int | None = None
     """Length of a lifetime in updates of the family's laptop preset (ppo, reinforce)."""
+    lifetimes: int = api.LIFETIMES
+    """Lifetimes per task, averaged (ppo, reinforce)."""
     env_steps: int | None = None
     """Environment steps of the search (fixed)."""
     resume: bool = False
@@ -92,7 +98,7 @@ class Baseline(OnHeldOutTasks):
         given = self.arguments
         if self.name == "fixed":
             require(given.pop("updates") is None, "--updates is for ppo and reinforce: a fixed policy does not learn.")
-            del given["name"]
+            del given["name"], given["lifetimes"]
             self._fixed(**given)
             return
         for option in ("env_steps", "processes", "resume"):

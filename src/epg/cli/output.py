@@ -45,7 +45,12 @@ def print_result(result: dict[str, Any], as_json: bool) -> None:
             difference(method.get("difference")),
         )
     print_table(table)
+    if result["lifetimes"] > 1:
+        spreads = ", ".join(f"{it['spread']:.2g} ({it['label']})" for it in result["methods"].values())
+        print(
+            f"mean of {result['lifetimes']} lifetimes per task; standard deviation of the IQM over lifetimes: {spreads}"
+        )
     for method in result["methods"].values():
         if method["nonfinite"]:
-            print(f"{method['nonfinite']} lifetimes of {method['label']} met a non-finite number.")
+            print(f"{method['nonfinite']} tasks of {method['label']} met a non-finite number.")
     print(f"report    {result['run']}/report.html")

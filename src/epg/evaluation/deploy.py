@@ -8,6 +8,7 @@ import numpy as np
 from epg.baselines.fixed_policy import FixedPolicy, score_batch
 from epg.core.errors import require
 from epg.core.rng import Split
+from epg.evaluation.batches import BATCH, in_batches
 from epg.evaluation.protocol import ranked_worst
 from epg.evaluation.statistics import bootstrap
 from epg.families.registry import find_family
@@ -19,8 +20,8 @@ def deploy(found: FixedPolicy, settings: Settings, tasks: int, seed: int) -> dic
     require(tasks > 0, f"tasks must be above zero, not {tasks}.")
     family = find_family(settings.family)
     run = score_batch(replace(settings, seed=seed), found.policy, found.obs_stats, family, Split.HELD_OUT)
-    weights = np.tile(found.weights[None], (tasks, 1, 1))
-    returns, _, _ = run(weights, np.arange(tasks, dtype=np.int32), np.array(0, np.int32))
+    weights = np.tile(found.weights[None], (BATCH, 1, 1))
+    returns = in_batches(lambda index: run(weights, np.asarray(index), np.array(0, np.int32))[0], tasks)
     return {
         "kind": "fixed-policy",
         "family": settings.family,

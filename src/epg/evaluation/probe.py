@@ -20,8 +20,8 @@ from jax.flatten_util import ravel_pytree
 
 from epg.core.errors import require
 from epg.core.rng import Key, Split
-from epg.core.types import MetaParams
-from epg.evaluation.protocol import fitting_learner, obs_stats_of, ranked_worst, with_updates
+from epg.evaluation.batches import in_batches
+from epg.evaluation.protocol import fitting_learner, meta_params, obs_stats_of, ranked_worst, with_updates
 from epg.evaluation.statistics import Interval, bootstrap, paired_difference
 from epg.evolution.task_sampling import task_sampler
 from epg.families.base import Family, HostFamily, JaxFamily
@@ -98,9 +98,8 @@ class Probe:
         learner = replace(self.learner, policy=policy)
         config = inner_config(settings, learner, policy, family, self.obs_stats)
         run = batch_of_lifetimes(config, family, task_sampler(family, self.seed, Split.HELD_OUT))
-        given = jnp.asarray(self.phi if phi is None else phi)
-        meta = MetaParams(jnp.tile(given[None], (self.tasks, 1)), jnp.zeros(()), jnp.zeros((self.tasks, 0)))
-        return np.asarray(run(meta, jnp.arange(self.tasks, dtype=jnp.int32), jnp.int32(0)).final_return)
+        meta = meta_params(self.phi if phi is None else phi)
+        return in_batches(lambda index: np.asarray(run(meta, index, jnp.int32(0)).final_return), self.tasks)
 
     def results(self) -> Iterator[ProbeResult]:
         """Run every probe that applies to this loss, the unchanged loss first."""
@@ -130,17 +129,23 @@ class Probe:
         policy = TargetPolicy(self.learner, self.settings.policy.log_std)
         learner = Reinforce(self.settings.ppo, policy)
         config = inner_config(self.settings, learner, policy, family, self.obs_stats)
-        sampler, index = task_sampler(family, self.seed, Split.HELD_OUT), jnp.arange(self.tasks, dtype=jnp.int32)
-        tasks, keys = jax.vmap(sampler, (0, None))(index, jnp.int32(0))
-        params = jnp.tile(jnp.asarray(self.phi)[None], (self.tasks, 1))
+        sample = jax.vmap(task_sampler(family, self.seed, Split.HELD_OUT), (0, None))
+        params = meta_params(self.phi).phi
         if isinstance(family, HostFamily):
-            return HostDriver(config, family).score_policies(keys, tasks, params).returns.mean(axis=1)
+            driver = HostDriver(config, family)
+
+            def score(index: Array) -> np.ndarray:
+                tasks, keys = sample(index, jnp.int32(0))
+                return driver.score_policies(keys, tasks, params).returns.mean(axis=1)
+
+            return in_batches(score, self.tasks)
         assert isinstance(family, JaxFamily)
 
-        def one(task: Any, phi: Array, key: Key) -> Array:
+        def one(task: Any, key: Key, phi: Array) -> Array:
             return jnp.mean(score_policy(config, family, task, phi, key))
 
-        return np.asarray(jax.jit(jax.vmap(one))(tasks, params, keys))
+        scored = jax.jit(lambda index: jax.vmap(one)(*sample(index, jnp.int32(0)), params))
+        return in_batches(scored, self.tasks)
 
 
 def hide_history(learner: LearnedLoss, phi: np.ndarray) -> np.ndarray:

@@ -13,7 +13,8 @@ from epg.core.errors import BadInput, require
 from epg.core.rng import Split
 from epg.core.spaces import Spaces
 from epg.core.types import LifetimeResult, MetaParams
-from epg.evaluation.statistics import Interval, bootstrap, paired_difference
+from epg.evaluation.batches import BATCH, in_batches, of_lifetime
+from epg.evaluation.statistics import Interval, bootstrap, iqm, paired_difference
 from epg.evolution.loop import stats_of
 from epg.evolution.task_sampling import task_sampler
 from epg.families.registry import find_family, is_registered
@@ -31,7 +32,7 @@ from epg.storage.loss_artefact import LossArtefact
 
 @dataclass(frozen=True)
 class MethodResult:
-    """Recorded lifetimes of one method, one per task."""
+    """Recorded lifetimes of one method, averaged over the lifetimes of each task."""
 
     method: str
     """Short name: epg, ppo, reinforce."""
@@ -48,7 +49,11 @@ class MethodResult:
     tuned: bool = True
     """Whether its settings were chosen for this family (always true of a loss)."""
     policies: tuple[TrainedPolicy, ...] = ()
-    """The trained policies, one per task."""
+    """The trained policies, one per task: of its first lifetime."""
+    lifetimes: int = 1
+    """Lifetimes per task."""
+    spread: float = 0.0
+    """Standard deviation over lifetimes of the interquartile mean of one lifetime per task."""
 
     @property
     def steps(self) -> int:
@@ -62,7 +67,7 @@ class MethodResult:
 
     @property
     def nonfinite(self) -> int:
-        """Lifetimes in which a non-finite number appeared."""
+        """Tasks in whose lifetimes a non-finite number appeared."""
         return int((~np.isfinite(self.final)).sum())
 
     @property
@@ -131,21 +136,25 @@ def constants_of(family: str) -> Constants:
     return constants
 
 
-def learn_with_loss(loss: LossArtefact, family: str, tasks: int, seed: int, updates: int | None) -> MethodResult:
+def learn_with_loss(
+    loss: LossArtefact, family: str, tasks: int, seed: int, updates: int | None, lifetimes: int = 1
+) -> MethodResult:
     """Train fresh policies with an evolved loss on held-out tasks; alpha is 0."""
     settings, learner = fitting_learner(loss, family)
     settings = with_updates(settings, updates)
-    return record(settings, learner, tasks, seed, loss.phi, obs_stats_of(loss), ("epg", "evolved loss"))
+    label = ("epg", "evolved loss")
+    return record(settings, learner, tasks, seed, loss.phi, obs_stats_of(loss), label, lifetimes=lifetimes)
 
 
 def learn_with_policy_gradient(
-    settings: Settings, name: str, tasks: int, seed: int, obs_stats: FixedStats | None, tuned: bool
+    settings: Settings, name: str, tasks: int, seed: int, obs_stats: FixedStats | None, tuned: bool, lifetimes: int = 1
 ) -> MethodResult:
     """Train fresh policies with PPO or REINFORCE on held-out tasks."""
     spaces = find_family(settings.family).spaces
     learner = policy_gradient(name, settings, spaces, MlpPolicy(settings.policy, spaces))
     phi, label = np.zeros(0, np.float32), (name, name.upper())
-    return replace(record(settings, learner, tasks, seed, phi, obs_stats, label), tuned=tuned)
+    result = record(settings, learner, tasks, seed, phi, obs_stats, label, lifetimes=lifetimes)
+    return replace(result, tuned=tuned)
 
 
 def record(
@@ -157,24 +166,41 @@ def record(
     obs_stats: FixedStats | None,
     label: tuple[str, str],
     split: Split = Split.HELD_OUT,
+    lifetimes: int = 1,
 ) -> MethodResult:
-    """Run one lifetime per task of the settings' family, all at once, and keep its curves."""
+    """Run lifetimes on tasks of the settings' family and keep their curves, averaged over the lifetimes of a task."""
+    require(lifetimes > 0, f"lifetimes must be above zero, not {lifetimes}.")
     require(tasks > 0, f"tasks must be above zero, not {tasks}.")
     require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), not {seed}.")
     family = find_family(settings.family)
     policy = MlpPolicy(settings.policy, family.spaces)
     config = inner_config(settings, learner, policy, family, obs_stats)
-    run = batch_of_lifetimes(config, family, task_sampler(family, seed, split))
-    meta = MetaParams(jnp.tile(jnp.asarray(phi)[None], (tasks, 1)), jnp.zeros(()), jnp.zeros((tasks, 0)))
-    result = run(meta, jnp.arange(tasks, dtype=jnp.int32), jnp.zeros((), jnp.int32))
+    run = batch_of_lifetimes(config, family, of_lifetime(task_sampler(family, seed, split)))
+    meta = meta_params(phi)
+    results = [in_batches(lambda index: run(meta, index, jnp.int32(it)), tasks) for it in range(lifetimes)]  # noqa: B023
+    final = np.stack([it.final_return for it in results])
     return MethodResult(
         *label,
         settings.lifetime.steps_per_update,
-        np.asarray(result.final_return),
-        np.asarray(result.episode_return).reshape(tasks, -1),
-        np.asarray(result.kl),
-        policies=_policies(result, policy, {**describe(policy, settings, label[1], family), "seed": seed}),
+        final.mean(axis=0),
+        _mean_of_known(np.stack([it.episode_return for it in results])).reshape(tasks, -1),
+        np.mean([it.kl for it in results], axis=0),
+        policies=_policies(results[0], policy, {**describe(policy, settings, label[1], family), "seed": seed}),
+        lifetimes=lifetimes,
+        spread=float(np.std([iqm(ranked_worst(it)) for it in final], ddof=1)) if lifetimes > 1 else 0.0,
     )
+
+
+def meta_params(phi: np.ndarray) -> MetaParams:
+    """Return what the lifetimes of one batch are given: the same phi each, no guidance, fresh policies."""
+    return MetaParams(jnp.tile(jnp.asarray(phi)[None], (BATCH, 1)), jnp.zeros(()), jnp.zeros((BATCH, 0)))
+
+
+def _mean_of_known(values: np.ndarray) -> np.ndarray:
+    """Average over the first axis what is not NaN; NaN where nothing is known."""
+    known = ~np.isnan(values)
+    total, count = np.where(known, values, 0.0).sum(axis=0), known.sum(axis=0)
+    return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
 
 
 def _policies(result: LifetimeResult, policy: MlpPolicy, manifest: dict[str, Any]) -> tuple[TrainedPolicy, ...]:
@@ -202,6 +228,7 @@ def table(results: list[MethodResult], family: str, seed: int) -> dict[str, Any]
         "kind": "learn" if len(results) == 1 else "compare",
         "family": family,
         "tasks": len(first.final),
+        "lifetimes": first.lifetimes,
         "steps": max(it.steps for it in results),
         "seed": seed,
         "methods": {
@@ -213,6 +240,7 @@ def table(results: list[MethodResult], family: str, seed: int) -> dict[str, Any]
                 "tuned": it.tuned,
                 "interval": it.interval.to_dict(),
                 "nonfinite": it.nonfinite,
+                "spread": it.spread,
             }
             for it in results
         },

@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from epg.core.errors import require
-from epg.core.rng import Key, Split, Stream, lifetime_key, stream_key
-from epg.core.types import MetaParams
-from epg.evaluation.protocol import fitting_learner, obs_stats_of, with_updates
+from epg.core.rng import Key, Split, Stream, stream_key
+from epg.evaluation.batches import batch_with
+from epg.evaluation.protocol import fitting_learner, meta_params, obs_stats_of, with_updates
+from epg.evolution.task_sampling import task_sampler
 from epg.families.base import Task
 from epg.families.mujoco.base import MujocoFamily
 from epg.families.registry import find_family
@@ -113,13 +114,14 @@ def record_film(filmed: FilmedLearner, seed: int, number: int, stages: int) -> F
     and the noise of its first scoring trajectory, so that the last one is that trajectory.
     """
     require(2 <= stages <= MAX_STAGES, f"stages must lie between 2 and {MAX_STAGES}, not {stages}.")
-    require(0 <= number < 2**31, f"task must lie in [0, 2^31), not {number}.")
+    require(0 <= number < 2**30, f"task must lie in [0, 2^30), not {number}.")
     require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), not {seed}.")
     family = find_mujoco_family(filmed.settings.family)
     policy = MlpPolicy(filmed.settings.policy, family.spaces)
     config = inner_config(filmed.settings, filmed.learner, policy, family, filmed.obs_stats)
-    key = lifetime_key(seed, Split.HELD_OUT, 0, number)
-    task = jax.jit(family.sample)(stream_key(key, Stream.TASK))
+    index, row = batch_with(number)
+    tasks, keys = jax.jit(jax.vmap(task_sampler(family, seed, Split.HELD_OUT), (0, None)))(index, jnp.int32(0))
+    task, key = jax.tree.map(lambda leaf: leaf[row], (tasks, keys))
     moments = np.unique(np.linspace(0, config.lifetime.updates, stages).round().astype(int)).tolist()
     actors: list[Actor] = []
     driver = HostDriver(config, family)
@@ -127,19 +129,17 @@ def record_film(filmed: FilmedLearner, seed: int, number: int, stages: int) -> F
 
     def on_update(index: int, learners: LearnerState) -> None:
         if index in moments:
-            actors.append(jax.tree.map(lambda leaf: leaf[0], driver.actors(learners)))
+            actors.append(jax.tree.map(lambda leaf: leaf[row], driver.actors(learners)))
 
-    tasks = jax.tree.map(lambda leaf: leaf[None], task)
-    meta = MetaParams(jnp.asarray(filmed.phi)[None], jnp.zeros(()), jnp.zeros((1, 0)))
-    result = driver.run(key[None], tasks, meta, on_update)
+    result = driver.run(keys, tasks, meta_params(filmed.phi), on_update)
     episode = jax.random.split(stream_key(key, Stream.SCORE), config.lifetime.scoring_episodes)[0]
     return Film(
         family,
         jax.tree.map(np.asarray, task),
-        float(result.final_return[0]),
+        float(result.final_return[row]),
         tuple(play(HostStepper(policy, family), actors, task, episode, moments)),
-        np.concatenate(recording.recorder.qpos),
-        np.concatenate(recording.recorder.resets),
+        np.stack([it[row] for it in recording.recorder.qpos]),
+        np.stack([it[row] for it in recording.recorder.resets]),
     )
 
 
