@@ -30,6 +30,7 @@ _MODULES = {
     "load_loss": "epg.zoo",
     "load_policy": "epg.policies.trained",
     "preset": "epg.recipes",
+    "use_single_thread": "epg.core.runtime",
     "Settings": "epg.settings",
     "Spaces": "epg.core.spaces",
     "BadInput": "epg.core.errors",
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from epg.api import render as render
     from epg.api import report as report
     from epg.core.errors import BadInput as BadInput
+    from epg.core.runtime import use_single_thread as use_single_thread
     from epg.core.spaces import Spaces as Spaces
     from epg.envs.learner import Learner as Learner
     from epg.families.base import JaxFamily as JaxFamily

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 from epg import __version__
 from epg.bench import bench
 from epg.core.errors import require
-from epg.core.runtime import use_single_thread
 from epg.evaluation.verdict import verdicts
 from epg.executors import Cluster, ExecutorFailed, check_executor
-from epg.families.registry import REGISTRY, is_registered
+from epg.families.registry import REGISTRY, SESSION, is_registered, name_of
 from epg.recipes import PresetName, ppo_settings, preset, recipe_of
 from epg.settings import Settings, from_dict, to_dict, with_values
 from epg.storage.config_file import read_settings
@@ -51,6 +50,10 @@ def new_run_path(purpose: str) -> Path:
     return RUNS / f"{time.strftime('%Y%m%d-%H%M%S')}-{purpose.replace(':', '.')}"
 
 
+FamilyLike = Any
+"""A family: its name, `module:attribute`, the object, or a class that makes one without arguments."""
+
+
 def families(name: str | None = None) -> list[Family]:
     """Return all registered families, or the one of this name."""
     from epg.families.registry import find_family
@@ -68,10 +71,10 @@ def prepare(
     start: str | Path | None = None,
 ) -> tuple[Run, Settings]:
     """Check everything that can be wrong, then make the run directory, or open the one to resume."""
-    use_single_thread()
     from epg.evolution import runs
 
     check_executor(executor, processes, cluster)
+    _check_reachable(settings.family if settings else "", executor)
     if not resume:
         require(settings is not None, "name a family, or give settings.")
         assert settings is not None
@@ -81,6 +84,15 @@ def prepare(
     require(run is not None, "resume needs run: the directory of the run to continue.")
     opened, begun = runs.open_run(Path(str(run)), settings.family if settings else None)
     return runs.extend(opened, begun, settings) if settings else (opened, begun)
+
+
+def _check_reachable(family: str, executor: str) -> None:
+    """Refuse a family that worker processes could not import."""
+    require(
+        executor == "inline" or not family.startswith(SESSION),
+        f"the family {family.removeprefix(SESSION)} was made in this session, where worker processes cannot import it: "
+        "write it into a module and import it from there, or choose executor='inline'.",
+    )
 
 
 def _path_of(start: str | Path) -> Path:
@@ -103,7 +115,7 @@ def continue_run(
 
 
 def evolve(
-    family: str | None = None,
+    family: FamilyLike = None,
     *,
     preset: PresetName = "laptop",
     seed: int = 0,
@@ -127,6 +139,7 @@ def evolve(
     """
     cluster = Cluster(address, cpus)
     if settings is None and family is not None:
+        family = name_of(family)
         settings = settings_for(family, preset, seed)
         if resume and run is not None:
             settings = resumed_settings(Path(run), family)
@@ -140,17 +153,16 @@ def settings_for(family: str, name: PresetName, seed: int) -> Settings:
     return preset(family, name, seed=seed)
 
 
-def load_settings(config: str | Path, family: str | None = None, name: PresetName = "laptop") -> Settings:
+def load_settings(config: str | Path, family: FamilyLike = None, name: PresetName = "laptop") -> Settings:
     """Return the settings of a run or a file (JSON, TOML); what it leaves open is that of the family's preset."""
     given = read_settings(Path(config))
-    family = family or given.get("family")
+    family = given.get("family") if family is None else name_of(family)
     require(isinstance(family, str), f"{config} names no family: name it before the options.")
     return with_values(preset(str(family), name), {**given, "family": family}, str(config))
 
 
 def estimate(settings: Settings, processes: int | None = None) -> Estimate:
     """Count the lifetimes and steps of an evolution, and guess its time."""
-    use_single_thread()
     from epg.evolution.estimate import estimate as count
     from epg.evolution.runs import check_settings
 
@@ -168,7 +180,7 @@ def draw_seeds(runs: Sequence[Path], where: str | Path) -> list[Path]:
 
 def learn(
     loss: str | Path | LossArtefact,
-    family: str | None = None,
+    family: FamilyLike = None,
     *,
     tasks: int = 20,
     seed: int = 0,
@@ -186,7 +198,7 @@ def learn(
 
 def baseline(
     name: str,
-    family: str,
+    family: FamilyLike,
     *,
     tasks: int = 20,
     seed: int = 0,
@@ -195,10 +207,10 @@ def baseline(
     run: str | Path | None = None,
 ) -> LearningResult:
     """Train fresh policies with PPO or REINFORCE, in PPO's tuned settings, on held-out tasks."""
-    use_single_thread()
     from epg.evaluation import protocol
 
     _check_run_path(run)
+    family = name_of(family)
     settings, tuned = _ppo(protocol.with_updates(preset(family, "laptop"), updates), None, False)
     tuned = tuned and name == "ppo"
     result = protocol.learn_with_policy_gradient(settings, name, tasks, seed, None, tuned, lifetimes)
@@ -206,7 +218,7 @@ def baseline(
 
 
 def fixed_policy(
-    family: str,
+    family: FamilyLike,
     *,
     env_steps: int | None = None,
     seed: int = 0,
@@ -222,11 +234,12 @@ def fixed_policy(
     This is what a user would deploy instead of a learning rule (domain randomization): nothing is learned on the
     held-out tasks. With `resume`, `run` continues with the budget and the seed it was begun with.
     """
-    use_single_thread()
     from epg.baselines.fixed_policy import SearchSettings, create_run, search_run
     from epg.evaluation.deploy import deploy
 
     check_executor(executor, processes)
+    family = name_of(family)
+    _check_reachable(family, executor)
     require(tasks > 0, f"tasks must be above zero, not {tasks}.")
     if resume:
         require(run is not None, "resume needs run: the directory of the run to continue.")
@@ -245,7 +258,7 @@ def fixed_policy(
 
 def compare(
     loss: str | Path | LossArtefact,
-    family: str | None = None,
+    family: FamilyLike = None,
     *,
     tasks: int = 20,
     seed: int = 0,
@@ -279,7 +292,7 @@ def compare(
 
 def probe(
     loss: str | Path | LossArtefact,
-    family: str | None = None,
+    family: FamilyLike = None,
     *,
     tasks: int = 32,
     seed: int = 0,
@@ -310,12 +323,11 @@ def _ppo(settings: Settings, steps: int | None, has_stats: bool) -> tuple[Settin
     return ppo_settings(settings, tuning, steps, has_stats), bool(recipe.ppo)
 
 
-def _open(loss: str | Path | LossArtefact, family: str | None, run: str | Path | None) -> tuple[LossArtefact, str]:
+def _open(loss: str | Path | LossArtefact, family: FamilyLike, run: str | Path | None) -> tuple[LossArtefact, str]:
     """Return a loss and the family it trains in; refuse before minutes are spent."""
-    use_single_thread()
     _check_run_path(run)
     artefact = loss if isinstance(loss, LossArtefact) else load_loss(loss)
-    return artefact, family or _own_family(artefact)
+    return artefact, _own_family(artefact) if family is None else name_of(family)
 
 
 def _origin(loss: LossArtefact) -> dict[str, Any]:
@@ -375,7 +387,6 @@ def act(
 
     `task` chooses among the policies of a run; `video` names a GIF or MP4 of the first episode.
     """
-    use_single_thread()
     from epg.envs.play import play
     from epg.policies.trained import TrainedPolicy, load_policy
 
@@ -383,13 +394,12 @@ def act(
     return play(loaded, env, episodes, seed, sample, video)
 
 
-def check(family: str) -> list[Check]:
+def check(family: FamilyLike) -> list[Check]:
     """Check a family, registered or `module:attribute`, against the contract."""
-    use_single_thread()
     from epg.evaluation.family_check import check_family
     from epg.families.registry import load
 
-    return check_family(load(family))
+    return check_family(load(name_of(family)))
 
 
 def report(run: str | Path) -> Path:
@@ -404,7 +414,7 @@ def report(run: str | Path) -> Path:
 
 def render(
     loss: str | Path | None = None,
-    family: str | None = None,
+    family: FamilyLike = None,
     *,
     baseline: str | None = None,
     task: int = 0,
@@ -417,7 +427,6 @@ def render(
     """Film a policy that a loss, PPO or REINFORCE trains on a held-out task, at stages of its lifetime."""
     require((loss is None) != (baseline is None), "name either a loss or --baseline: one of them trains the policy.")
     require(loss is not None or family is not None, "--baseline needs --family: where to film it.")
-    use_single_thread()
     from epg.evaluation import protocol
     from epg.viz import recording
     from epg.viz.film import check_out, write_film
@@ -427,6 +436,7 @@ def render(
     if family is None:
         assert artefact is not None
         family = _own_family(artefact)
+    family = name_of(family)
     recording.find_mujoco_family(family)
     directory = Path(out or base / new_run_path(f"render-{family}").name)
     check_out(directory)
@@ -442,12 +452,11 @@ def render(
     return {"run": str(directory), **about, **write_film(film, title, directory, video, config)}
 
 
-def picture(family: str, path: str | Path) -> Path:
+def picture(family: FamilyLike, path: str | Path) -> Path:
     """Draw some tasks of a MuJoCo family side by side, into a PNG."""
-    use_single_thread()
     from epg.viz.film import write_picture
 
-    return write_picture(family, Path(path))
+    return write_picture(name_of(family), Path(path))
 
 
 def resumed_settings(run: Path, family: str) -> Settings:

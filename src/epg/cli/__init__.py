@@ -23,6 +23,7 @@ from epg.cli.render import Render
 from epg.cli.runs import Demo, Losses, Report
 from epg.core.errors import BadInput, require
 from epg.core.interrupts import exit_code, stop_on_signals
+from epg.core.runtime import use_single_thread
 
 VERBS: dict[str, type] = {
     "demo": Demo,
@@ -80,6 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run(arguments: Sequence[str]) -> None:
+    use_single_thread()  # this process is ours; verbs called from Python change nothing of their caller's
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # where a user's module:attribute is
     try:

@@ -44,7 +44,10 @@ def jit(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
 
 
 def use_single_thread() -> bool:
-    """Apply `single_threaded_environment` to this process; return False if JAX has already read its own."""
+    """Compute in one thread, on the CPU, with compiled programs kept on disk, as the command line and workers do.
+
+    Call it before anything imports JAX; returns False if that is too late. No verb of the API calls it.
+    """
     if "jax" in sys.modules:
         return False
     os.environ.update(single_threaded_environment(os.environ))

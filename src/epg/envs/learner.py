@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,12 +30,26 @@ from epg.storage.loss_artefact import LossArtefact
 from epg.zoo import load_loss
 
 
+@dataclass(frozen=True)
+class UpdateRecord:
+    """What a learner reports of an update."""
+
+    update: int
+    """Its number, from 1."""
+    env_steps: int
+    """Steps observed so far."""
+    reward_mean: float
+    """Mean reward of the steps since the last update."""
+    kl: float
+    """Mean KL between the policies before and after it."""
+
+
 class Learner:
     """A fresh policy that a loss trains while you step the environment.
 
     It is the lifetime of `epg.learn` on held-out task number `task` of `seed`: same policy, same random numbers. The
     policy changes after every M observed steps, until the loss has made `updates` updates (by default as many as in
-    its evolution); then `done` is true and the policy only acts.
+    its evolution); then `done` is true and the policy only acts. `on_update` is called after every update.
     """
 
     def __init__(
@@ -46,6 +62,7 @@ class Learner:
         task: int = 0,
         updates: int | None = None,
         task_features: Any = (),
+        on_update: Callable[[UpdateRecord], None] | None = None,
     ) -> None:
         artefact = loss if isinstance(loss, LossArtefact) else load_loss(loss)
         self.observation_space, self.action_space = observation_space, action_space
@@ -62,6 +79,7 @@ class Learner:
         self._state = begin(self._config, self._key, FRESH)
         self._act, self._update = jit(self._emit), jit(partial(update, self._config))
         self._rows: list[tuple[Any, ...]] = []
+        self._on_update = on_update
         self._block = 0  # of M steps
         self._reset_key = self._stream(Stream.RESET)
         self._prepare()
@@ -117,9 +135,12 @@ class Learner:
         if learning:
             rollout = Rollout(*(jnp.asarray(np.stack(column)) for column in zip(*self._rows, strict=True)))
             batches = minibatches(self._config.lifetime, self._stream(Stream.SHUFFLE))
-            self._state, _ = self._update(self._state, rollout, self._features, self._meta, batches)
+            self._state, stats = self._update(self._state, rollout, self._features, self._meta, batches)
         self._block += 1
+        reward = float(np.mean([row[2] for row in self._rows]))
         self._prepare()
+        if learning and self._on_update is not None:
+            self._on_update(UpdateRecord(self.updates, self._block * steps, reward, float(stats.kl)))
         return learning
 
     def _prepare(self) -> None:

@@ -1,6 +1,7 @@
 """Families by name. Registering one is this file's line, its family file and its recipe file."""
 
 import importlib
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,8 +61,36 @@ def is_registered(name: str) -> bool:
     return entry_of(name) is not None
 
 
+SESSION = "session:"
+"""Prefix of the name of a family that only this process has: made in a notebook, in a script or by a function."""
+_session: dict[str, Any] = {}
+
+
+def name_of(family: Any) -> str:
+    """Return the name under which `load` finds a family again: of a name itself, an object or a class.
+
+    An attribute of a module is `module:attribute`, for worker processes too. Other objects are kept for this process.
+    """
+    if isinstance(family, str):
+        return family
+    family = family() if isinstance(family, type) else family
+    name = str(getattr(family, "name", type(family).__name__))
+    if is_registered(name) and load(name) is family:
+        return name
+    for module, content in list(sys.modules.items()):
+        if module != "__main__" and not module.startswith("epg."):
+            for attribute, value in list(getattr(content, "__dict__", {}).items()):
+                if value is family:
+                    return f"{module}:{attribute}"
+    _session[SESSION + name] = family
+    return SESSION + name
+
+
 def load(name: str) -> Any:
     """Return the object registered under a name, or at `module:attribute`; `NAME@reference` has stock physics."""
+    if name.startswith(SESSION):
+        require(name in _session, f"family {name!r} was made in another session: give the family itself.")
+        return _session[name]
     if name.endswith(REFERENCE):
         family = load(name.removesuffix(REFERENCE))
         require(

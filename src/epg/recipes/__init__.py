@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from epg.core.errors import did_you_mean, require
-from epg.families.registry import entry_of
+from epg.families.registry import entry_of, name_of
 from epg.recipes.base import PRESETS, PPOTuning, PresetName, Recipe, default_recipe, paper, ppo_settings, smoke
 from epg.settings import Settings, with_values
 
@@ -28,8 +28,9 @@ def recipe_of(family: str) -> Recipe:
     return recipe
 
 
-def preset(family: str, name: PresetName = "laptop", **values: Any) -> Settings:
+def preset(family: Any, name: PresetName = "laptop", **values: Any) -> Settings:
     """Return the settings to evolve a loss for `family` with; `values` change some: `**{"evolution.epochs": 20}`."""
+    family = name_of(family)
     choices = ", ".join(PRESETS)
     require(name in PRESETS, f"unknown preset {name!r}{did_you_mean(str(name), PRESETS)}: choose one of {choices}.")
     recipe = recipe_of(family)

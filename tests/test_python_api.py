@@ -1,0 +1,112 @@
+"""The API in somebody else's process: families as objects, callbacks, and nothing changed that is not ours."""
+
+import json
+import os
+import runpy
+import subprocess
+import sys
+import types
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from samples import fresh_loss, small_settings
+
+import epg
+from epg.core.errors import BadInput
+from epg.families.native.probes import ACTION
+from epg.families.registry import find_family, load, name_of
+from epg.settings import EvolutionSettings
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+OWN = replace(ACTION, name="of-this-module")
+TINY = {"evolution.epochs": 1, "evolution.noise_vectors": 2, "evolution.lifetimes": 4, "evolution.shard": 4}
+
+
+def test_a_family_has_a_name_that_finds_it_again() -> None:
+    assert name_of("anything") == "anything"
+    assert name_of(find_family("point-goal")) == "point-goal"
+    assert name_of(OWN) == f"{__name__}:OWN"
+    made = replace(ACTION, name="made-here")
+    assert name_of(made) == "session:made-here"
+    for family in (OWN, made):
+        assert load(name_of(family)) is family
+
+
+def test_a_class_is_a_family_without_arguments() -> None:
+    class Own:
+        def __new__(cls) -> Any:
+            return replace(ACTION, name="by-class")
+
+    assert find_family(name_of(Own)).name == "by-class"
+
+
+def test_objects_are_taken_where_names_are(tmp_path: Path) -> None:
+    made = replace(ACTION, name="made-in-a-cell")
+    settings = epg.preset(made, "smoke", **TINY)
+    assert settings.family == "session:made-in-a-cell"
+    evolved = epg.evolve(settings=settings, run=tmp_path / "run", executor="inline")
+    result = epg.learn(evolved.run, made, tasks=2, updates=1, run=tmp_path / "learn")
+    assert result.family == settings.family
+    assert len(epg.baseline("reinforce", made, tasks=2, updates=1, run=tmp_path / "base").policies) == 2
+    with pytest.raises(BadInput, match="name it as --family"):
+        epg.learn(evolved.run, tasks=2)
+
+
+def test_workers_cannot_have_what_only_this_session_has(tmp_path: Path) -> None:
+    made = replace(ACTION, name="made-in-a-cell")
+    with pytest.raises(BadInput, match=r"made-in-a-cell was made in this session, .* or choose executor='inline'"):
+        epg.evolve(made, preset="smoke", run=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(BadInput, match="was made in another session"):
+        load("session:nobody")
+
+
+def test_the_callers_process_is_left_alone(tmp_path: Path) -> None:
+    """A fresh process: environment variables, JAX's platform and its threads are those of the caller; phi is ours."""
+    settings = epg.preset("point-goal", "smoke", **TINY)
+    code = f"""
+import json, os, signal
+before = dict(os.environ), signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+import epg
+settings = epg.preset("point-goal", "smoke", **{TINY!r})
+evolved = epg.evolve(settings=settings, run={str(tmp_path / "there")!r}, executor="inline")
+import jax
+after = dict(os.environ), signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+new = sorted(name for name in after[0] if after[0][name] != before[0].get(name) and not name.startswith("TPU_"))
+print(json.dumps([evolved.loss_sha256, new, before[1:] == after[1:], jax.config.jax_compilation_cache_dir]))
+"""
+    ours = ("XLA_FLAGS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "JAX_COMPILATION_CACHE_DIR")
+    environment = {name: value for name, value in os.environ.items() if name not in ours}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, env=environment)
+    assert done.returncode == 0, done.stderr
+    sha256, changed, same_signals, cache = json.loads(done.stdout)
+    assert (changed, same_signals, cache) == ([], True, None)
+    assert done.stderr == ""
+    assert sha256 == epg.evolve(settings=settings, run=tmp_path / "here", executor="inline").loss_sha256
+
+
+def test_the_example_logs_with_weights_and_biases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logged: list[dict[str, Any]] = []
+    run = types.SimpleNamespace(log=logged.append, finish=lambda: logged.append({"end": {}}))
+    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=lambda project, config: run))
+    monkeypatch.chdir(tmp_path)
+    short = epg.preset("point-goal", "smoke", **TINY)
+
+    def evolve(family: str, preset: str, on_epoch: Any) -> Any:
+        return original(settings=short, executor="inline", on_epoch=on_epoch)
+
+    original = epg.evolve
+    monkeypatch.setattr(epg, "evolve", evolve, raising=False)
+    runpy.run_path(str(EXAMPLES / "wandb_logging.py"), run_name="__main__")
+    assert [next(iter(it)) for it in logged] == ["epoch", *["update"] * short.lifetime.updates, "end"]
+    assert {"fitness_mean", "env_steps", "seconds"} <= logged[0]["epoch"].keys()
+    assert [it["update"]["env_steps"] for it in logged[1:-1]] == [32, 64, 96, 128]
+    assert all(it["update"]["kl"] >= 0 for it in logged[1:-1])
+
+
+def test_a_loss_may_be_tried_on_another_family(tmp_path: Path) -> None:
+    loss = fresh_loss(small_settings(f"{__name__}:OWN", 1, EvolutionSettings()))
+    result = epg.learn(loss, replace(ACTION, name="similar"), tasks=2, run=tmp_path / "run")
+    assert result.family == "session:similar"
