@@ -1,12 +1,8 @@
 """Evaluation: held-out tasks, pairing, and what is made of lifetimes that were not finite."""
 
-import json
 import math
 import re
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -18,7 +14,7 @@ from epg.core.errors import BadInput
 from epg.core.rng import Split, Stream, lifetime_key, run_key, stream_key
 from epg.evaluation import protocol
 from epg.evaluation.batches import batch_with, in_batches, of_lifetime
-from epg.evaluation.protocol import MethodResult, ranked_worst, record, table
+from epg.evaluation.protocol import Method, MethodResult, ranked_worst, record, table
 from epg.evaluation.verdict import verdicts
 from epg.evolution.task_sampling import task_sampler
 from epg.families.registry import REGISTRY, find_family
@@ -80,14 +76,15 @@ def test_both_methods_start_from_the_same_policies():
 def test_recorded_lifetimes_are_the_batch_of_the_held_out_split():
     learned = learned_loss(SETTINGS)
     phi = np.asarray(learned.initial_phi(run_key(0, Stream.LOSS)))
-    result = record(SETTINGS, learned, 3, 0, phi, None, ("epg", "evolved loss"))
+    method = Method("epg", "evolved loss", SETTINGS, learned, phi)
+    result = record(method, 3, 0)
     steps, updates = SETTINGS.lifetime.steps, SETTINGS.lifetime.updates
     assert result.episode_return.shape == (3, steps)
     assert result.kl.shape == (3, updates)
     assert (result.steps, result.updates) == (steps, updates)
     ended = np.isfinite(result.episode_return)
     np.testing.assert_array_equal(ended, np.tile((np.arange(steps) + 1) % FAMILY.horizon == 0, (3, 1)))
-    other = record(SETTINGS, learned, 3, 0, phi, None, ("epg", "evolved loss"), Split.TRAIN)
+    other = record(method, 3, 0, Split.TRAIN)
     assert not np.array_equal(result.final, other.final)
 
 
@@ -108,9 +105,8 @@ def test_a_task_gives_the_same_number_alone_among_20_and_among_200():
 def test_tables_average_the_lifetimes_of_a_task():
     learned = learned_loss(SETTINGS)
     phi = np.asarray(learned.initial_phi(run_key(0, Stream.LOSS)))
-    once, often = (
-        record(SETTINGS, learned, 4, 0, phi, None, ("epg", "evolved loss"), lifetimes=number) for number in (1, 3)
-    )
+    method = Method("epg", "evolved loss", SETTINGS, learned, phi)
+    once, often = (record(method, 4, 0, lifetimes=number) for number in (1, 3))
     sampler = of_lifetime(task_sampler(FAMILY, 0, Split.HELD_OUT))
     (task, key), (again, other) = (sampler(jnp.int32(2), jnp.int32(lifetime)) for lifetime in (0, 2))
     np.testing.assert_array_equal(task.goal, again.goal)
@@ -126,7 +122,7 @@ def test_tables_average_the_lifetimes_of_a_task():
 def test_fixed_statistics_that_were_not_measured_are_missed():
     settings = replace(SETTINGS, policy=replace(SETTINGS.policy, obs_stats="fixed"))
     with pytest.raises(BadInput, match=r"policy\.obs_stats is fixed, and the statistics were not measured"):
-        record(settings, learned_loss(settings), 3, 0, np.zeros(1, np.float32), None, ("epg", "evolved loss"))
+        record(Method("epg", "evolved loss", settings, learned_loss(settings), np.zeros(1, np.float32)), 3, 0)
 
 
 def test_a_lifetime_that_was_not_finite_counts_as_the_worst():
@@ -247,15 +243,3 @@ def test_settings_of_another_length_keep_the_rest():
     assert longer.lifetime == replace(SETTINGS.lifetime, updates=9)
     assert longer.loss == SETTINGS.loss
     assert protocol.with_updates(SETTINGS, None) == SETTINGS
-
-
-@pytest.mark.parametrize(("how", "settings"), [(["--quick"], 2), (["--around", "--steps", "128"], 6)])
-def test_the_search_behind_tuned_ppo_runs(how: list[str], settings: int, tmp_path: Path):
-    tool = Path(__file__).parents[1] / "tools" / "tune_ppo.py"
-    command = [sys.executable, str(tool), "point-goal", *how, "--tasks", "4", "--record", str(tmp_path / "x")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    tried = [json.loads(line) for line in (tmp_path / "x").read_text().splitlines()]
-    assert len(tried) == settings
-    assert "--quick" in how or {one["minibatch"] for one in tried} == {32, 64, 128}
-    assert done.stdout.splitlines()[-1].startswith("best:")

@@ -38,9 +38,12 @@ from epg.storage.run import Run
 FAMILY = "point-goal"
 
 
+HORIZON = 7  # of the evolution: shorter than the family's
+
+
 def smoke(**changes: object) -> Settings:
     settings = preset(FAMILY, "smoke")
-    return replace(settings, evolution=replace(settings.evolution, **changes))  # type: ignore[arg-type]
+    return replace(settings, evolution=replace(settings.evolution, **{"horizon": HORIZON, **changes}))  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +54,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> EvolutionResult:
     return evolve_run(run, settings, executor="inline")
 
 
-@pytest.mark.parametrize("processes", [1, 2, 3])
+@pytest.mark.parametrize("processes", [1, 3])
 def test_the_number_of_processes_changes_nothing(processes: int, reference: EvolutionResult, tmp_path: Path) -> None:
     settings = smoke(epochs=6)
     evolved = evolve_run(create_run(settings, tmp_path / "run"), settings, "local", processes)
@@ -59,10 +62,11 @@ def test_the_number_of_processes_changes_nothing(processes: int, reference: Evol
     np.testing.assert_array_equal(evolved.phi, reference.phi)
 
 
-def test_another_seed_gives_another_loss(reference: EvolutionResult, tmp_path: Path) -> None:
-    settings = replace(smoke(epochs=1), seed=1)
-    evolved = evolve_run(create_run(settings, tmp_path / "run"), settings, "inline")
-    assert evolved.loss_sha256 != reference.loss_sha256
+def test_another_seed_gives_other_losses_and_other_tasks() -> None:
+    first, second = (Evolution(replace(smoke(), seed=seed)) for seed in (0, 1))
+    assert (np.asarray(first.ask()) != np.asarray(second.ask())).mean() > 0.9
+    goals = [task_sampler(POINT_GOAL, seed, Split.TRAIN)(jnp.int32(0), jnp.int32(0))[0].goal for seed in (0, 1)]
+    assert not np.array_equal(*goals)
 
 
 def test_a_killed_worker_is_replaced(reference: EvolutionResult, tmp_path: Path) -> None:
@@ -133,7 +137,7 @@ def test_an_epoch_is_the_sum_of_its_parts() -> None:
     np.testing.assert_array_equal(ours.strategy.phi, theirs.strategy.phi)
     assert epoch.fitness_mean == pytest.approx(fitness.mean(), rel=1e-5)
     assert epoch.fitness_best == pytest.approx(fitness.mean(axis=1).max(), rel=1e-5)
-    steps = settings.lifetime.steps + settings.lifetime.scoring_episodes * find_family(FAMILY).horizon
+    steps = settings.lifetime.steps + settings.lifetime.scoring_episodes * HORIZON
     assert epoch.env_steps == settings.evolution.lifetimes * steps
 
 
@@ -143,10 +147,11 @@ def test_a_shard_is_its_lifetimes() -> None:
     state = Evolution(settings)
     request = state.requests(state.ask())[1]
     ours = ShardResult.from_arrays(build(work_config(settings, None))(request.to_arrays()))
-    policy = MlpPolicy(settings.policy, POINT_GOAL.spaces)
-    learner = LearnedLoss(settings.loss, policy, POINT_GOAL.spaces)
-    sampler = task_sampler(POINT_GOAL, settings.seed, Split.TRAIN, settings.evolution.balanced)
-    run = batch_of_lifetimes(inner_config(settings, learner, policy, POINT_GOAL, None), POINT_GOAL, sampler)
+    family = evolution_family(settings)
+    policy = MlpPolicy(settings.policy, family.spaces)
+    learner = LearnedLoss(settings.loss, policy, family.spaces)
+    sampler = task_sampler(family, settings.seed, Split.TRAIN, settings.evolution.balanced)
+    run = batch_of_lifetimes(inner_config(settings, learner, policy, family, None), family, sampler)
     meta = MetaParams(jnp.asarray(request.phi), jnp.zeros(()), jnp.zeros((len(request.task), 0)))
     theirs = run(meta, jnp.asarray(request.task), jnp.asarray(request.epoch))
     np.testing.assert_array_equal(ours.fitness, theirs.final_return)
@@ -166,14 +171,13 @@ def test_records_cross_a_process_boundary_as_arrays_by_name(kind: type) -> None:
         kind.from_arrays({name: value for name, value in record.to_arrays().items() if name != names[-1]})
 
 
-def test_episodes_are_cut_at_the_evolutions_horizon() -> None:
-    assert evolution_family(smoke()) is POINT_GOAL
-    assert evolution_family(smoke(horizon=7)).horizon == 7
+def test_episodes_are_cut_at_the_evolutions_horizon(reference: EvolutionResult) -> None:
+    assert evolution_family(smoke(horizon=None)) is POINT_GOAL
+    assert evolution_family(smoke()).horizon == HORIZON
     assert evolution_family(smoke(horizon=700)).horizon == POINT_GOAL.horizon
-    settings = smoke(horizon=7)
-    steps = settings.lifetime.steps + settings.lifetime.scoring_episodes * 7
-    epoch, _ = run_epoch(Evolution(settings), build(work_config(settings, None)))
-    assert epoch.env_steps == settings.evolution.lifetimes * steps
+    settings = smoke()
+    steps = settings.lifetime.steps + settings.lifetime.scoring_episodes * HORIZON
+    assert reference.env_steps == 6 * settings.evolution.lifetimes * steps
 
 
 def test_nothing_is_compiled_after_the_first_epoch() -> None:
@@ -349,8 +353,6 @@ def test_observations_are_measured_on_training_tasks() -> None:
     assert steps == steps_of_a_shard(settings)
     again, _ = measure_observations(settings)
     np.testing.assert_array_equal(again.mean, stats.mean)
-    other, _ = measure_observations(replace(settings, seed=1))
-    assert not np.array_equal(other.mean, stats.mean)
 
 
 def test_a_loss_has_its_observation_statistics_and_lifetimes_use_them(measured: EvolutionResult) -> None:

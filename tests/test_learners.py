@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from probe_families import ACTION, BOTH, CHOICE, DISCOUNT, OBSERVATION, VALUE
 from samples import SPACES, small_loss, some_experience
 
 from epg.core.errors import BadInput
 from epg.core.rng import Split
 from epg.core.types import InnerParams, MetaParams, Rollout
 from epg.evolution.task_sampling import task_sampler
-from epg.families.native.probes import ACTION, BOTH, CHOICE, DISCOUNT, OBSERVATION, VALUE
 from epg.families.registry import find_family
 from epg.learners.base import InnerState
 from epg.learners.guided import GuidedLearner
@@ -189,7 +189,7 @@ def test_mix_is_the_weighted_sum_of_equation_10(gradients):
 
 DISCOUNT_FACTOR = 0.5
 PROBE = Settings(
-    family="epg.families.native.probes:VALUE",
+    family="probe_families:VALUE",
     policy=PolicySettings(hidden=(16,), log_std=-0.5),
     lifetime=LifetimeSettings(steps_per_update=32, updates=300, minibatch=32, learning_rate=1e-2, scoring_episodes=1),
     ppo=PPOSettings(discount=DISCOUNT_FACTOR),

@@ -16,7 +16,7 @@ import epg
 from epg.cli import main
 from epg.core.errors import BadInput
 from epg.core.rng import Split, Stream, lifetime_key, stream_key
-from epg.evaluation.protocol import record, with_updates
+from epg.evaluation.protocol import Method, policy_gradient_method, record, with_updates
 from epg.families.appearance import Appearance, CameraPose, Marks, label_numbers
 from epg.families.mujoco.base import Clock, MujocoFamily
 from epg.families.registry import REGISTRY, find_family
@@ -107,10 +107,10 @@ def test_the_first_way_to_draw_that_works_is_chosen(monkeypatch, chosen, works, 
     assert (seen, found) == (tried, answer)
 
 
-def filmed_ppo() -> recording.FilmedLearner:
+def filmed_ppo() -> Method:
     settings = with_updates(preset(FAMILY, "laptop"), 2)
     tuning = recipe_of(FAMILY).tuned_ppo(settings.lifetime.steps)
-    return recording.film_policy_gradient(ppo_settings(settings, tuning, None, has_stats=False), "ppo")
+    return policy_gradient_method(ppo_settings(settings, tuning, None, has_stats=False), "ppo")
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,7 @@ def made() -> recording.Film:
 def test_the_film_is_of_the_lifetime_that_learn_runs(made):
     it, family = filmed_ppo(), find_family(FAMILY)
     policy = MlpPolicy(it.settings.policy, family.spaces)
-    result = record(it.settings, it.learner, 2, 3, it.phi, None, ("ppo", "PPO"))
+    result = record(it, 2, 3)
     assert made.final_return == float(result.final[1])
     trained = result.policies[1]
     actor = Actor(trained.params, trained.mean, trained.std)

@@ -7,17 +7,19 @@ import importlib
 import importlib.util
 import json
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 import epg
 from epg import zoo
 from epg.evolution.loop import evolve_run
 from epg.evolution.runs import create_run
-from epg.recipes import preset
+from epg.recipes import PPOTuning, preset
+from epg.settings import Settings
 
 TOOLS = Path(__file__).parents[1] / "tools"
 
@@ -56,6 +58,31 @@ def load_tool(name: str) -> ModuleType:
     return tool
 
 
+@pytest.mark.parametrize(("how", "settings"), [(["--quick"], 2), (["--around", "--steps", "128"], 6)])
+def test_the_search_behind_tuned_ppo_tries_its_grid(
+    how: list[str], settings: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tool = load_tool("tune_ppo")
+
+    def mean(base: Settings, tuning: PPOTuning, *others: object) -> dict:
+        return {**asdict(tuning), "mean": tuning.minibatch - 1e3 * tuning.learning_rate}
+
+    monkeypatch.setattr(tool, "evaluate", mean)
+    monkeypatch.setattr(sys, "argv", ["tune_ppo.py", "point-goal", *how, "--record", str(tmp_path / "x")])
+    tool.main()
+    tried = [json.loads(line) for line in (tmp_path / "x").read_text().splitlines()]
+    assert len(tried) == settings
+    assert "--quick" in how or {one["minibatch"] for one in tried} == {32, 64, 128}
+    assert tried[0]["mean"] == max(one["mean"] for one in tried)
+    assert capsys.readouterr().out.splitlines()[-1] == f"best: {json.dumps(tried[0])}"
+
+
+def test_the_search_behind_tuned_ppo_trains() -> None:
+    tried = load_tool("tune_ppo").evaluate(preset("point-goal", "laptop"), PPOTuning(64, update_epochs=1), None, 2, 128)
+    assert (tried["family"], tried["steps"], tried["tasks"]) == ("point-goal", 128, 2)
+    assert np.isfinite([tried["mean"], tried["error"]]).all()
+
+
 # The results page.
 
 
@@ -75,9 +102,10 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return tool
 
 
-def evolve(path: Path, seed: int) -> None:
+def evolve(path: Path, epochs: int = 1) -> None:
+    """Evolve for so many epochs, with one seed: another one would be another program to compile."""
     settings = preset("point-goal", "smoke")
-    settings = replace(settings, seed=seed, evolution=replace(settings.evolution, epochs=1))
+    settings = replace(settings, evolution=replace(settings.evolution, epochs=epochs))
     evolve_run(create_run(settings, path), settings, "inline")
 
 
@@ -88,7 +116,7 @@ def test_the_page_of_an_empty_zoo_says_so(results: ModuleType) -> None:
 
 
 def test_a_loss_of_the_zoo_is_measured_without_its_run(results: ModuleType) -> None:
-    evolve(Path("run"), 1)
+    evolve(Path("run"))
     Path("zoo/mine").mkdir()
     for name in ("loss.json", "loss.safetensors"):
         Path("run", name).rename(Path("zoo/mine", name))
@@ -113,8 +141,8 @@ def test_a_loss_of_the_zoo_is_measured_without_its_run(results: ModuleType) -> N
 
 
 def test_the_better_of_two_evolutions_is_copied_into_the_zoo(results: ModuleType) -> None:
-    for seed in (1, 2):
-        evolve(Path(f"lab/point-goal-s{seed}"), seed)
+    for number in (1, 2):
+        evolve(Path(f"lab/point-goal-s{number}"), epochs=number)
     Path("lab/point-goal-s3").mkdir()  # has not ended
     results.main()
     means = {

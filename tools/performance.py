@@ -19,7 +19,6 @@ NUMBERS, PAGE = Path("docs/performance.json"), Path("docs/performance.md")
 MARK = "<!-- the table below is written by tools/performance.py -->"
 COLUMNS = {
     "lifetime_steps_per_s": ("lifetime, steps/s", "{:,.0f}"),
-    "guided_steps_per_s": ("guided by PPO", "{:,.0f}"),
     "raw_steps_per_s": ("physics alone", "{:,.0f}"),
     "stock_steps_per_s": ("stock physics alone", "{:,.0f}"),
     "time_over_raw": ("time / physics alone", "{:.2f}"),

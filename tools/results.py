@@ -26,7 +26,7 @@ import numpy as np  # noqa: E402
 
 from epg import api, zoo  # noqa: E402
 from epg.core.rng import Split  # noqa: E402
-from epg.evaluation.protocol import fitting_learner, obs_stats_of, ranked_worst, record, settings_of  # noqa: E402
+from epg.evaluation.protocol import loss_method, ranked_worst, record, settings_of  # noqa: E402
 from epg.evaluation.statistics import bootstrap, paired_difference  # noqa: E402
 from epg.evolution.task_sampling import task_sampler  # noqa: E402
 from epg.families.registry import find_family  # noqa: E402
@@ -63,9 +63,7 @@ def on_training_tasks(name: str) -> dict[str, float]:
     means = {}
     for run in runs_of(name):
         loss = load_loss(run)
-        settings, learner = fitting_learner(loss, loss.manifest["family"])
-        label = ("epg", run.name)
-        result = record(settings, learner, CHOICE, SEED, loss.phi, obs_stats_of(loss), label, Split.TRAIN)
+        result = record(loss_method(loss, loss.manifest["family"]), CHOICE, SEED, Split.TRAIN)
         means[run.name] = float(ranked_worst(result.final).mean())
     return means
 

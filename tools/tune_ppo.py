@@ -19,16 +19,13 @@ from epg.core.runtime import use_single_thread
 
 use_single_thread()
 
-import numpy as np  # noqa: E402
 
 from epg.core.rng import Split  # noqa: E402
-from epg.evaluation.protocol import ranked_worst, record  # noqa: E402
+from epg.evaluation.protocol import policy_gradient_method, ranked_worst, record  # noqa: E402
 from epg.evolution.observation_stats import measure_observations  # noqa: E402
 from epg.families.base import HostFamily  # noqa: E402
 from epg.families.registry import find_family  # noqa: E402
-from epg.learners.registry import policy_gradient  # noqa: E402
 from epg.lifetime.normalizer import FixedStats  # noqa: E402
-from epg.policies.mlp import MlpPolicy  # noqa: E402
 from epg.recipes import PPOTuning, ppo_settings, preset, recipe_of  # noqa: E402
 from epg.settings import Settings  # noqa: E402
 
@@ -74,9 +71,8 @@ def search(family: str, stages: Sequence[Grid], tasks: int, steps: int, first: P
 
 def evaluate(base: Settings, tuning: PPOTuning, stats: FixedStats | None, tasks: int, steps: int) -> dict:
     """Train with one setting on training tasks; return it with the mean return and its standard error."""
-    settings, spaces = ppo_settings(base, tuning, steps, stats is not None), find_family(base.family).spaces
-    learner = policy_gradient("ppo", settings, spaces, MlpPolicy(settings.policy, spaces))
-    result = record(settings, learner, tasks, 1, np.zeros(0, np.float32), stats, ("ppo", "PPO"), Split.TRAIN)
+    settings = ppo_settings(base, tuning, steps, stats is not None)
+    result = record(policy_gradient_method(settings, "ppo", stats), tasks, 1, Split.TRAIN)
     final = ranked_worst(result.final)
     return {
         "family": base.family,

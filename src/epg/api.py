@@ -190,9 +190,9 @@ def learn(
 ) -> LearningResult:
     """Train fresh policies with a loss on held-out tasks (Algorithm 2), and save their curves."""
     artefact, family = _open(loss, family, run)
-    from epg.evaluation.protocol import learn_with_loss
+    from epg.evaluation.protocol import loss_method, record
 
-    result = learn_with_loss(artefact, family, tasks, seed, updates, lifetimes)
+    result = record(loss_method(artefact, family, updates), tasks, seed, lifetimes=lifetimes)
     return _save([result], family, seed, run, _origin(artefact))
 
 
@@ -212,8 +212,8 @@ def baseline(
     _check_run_path(run)
     family = name_of(family)
     settings, tuned = _ppo(protocol.with_updates(preset(family, "laptop"), updates), None, False)
-    tuned = tuned and name == "ppo"
-    result = protocol.learn_with_policy_gradient(settings, name, tasks, seed, None, tuned, lifetimes)
+    method = protocol.policy_gradient_method(settings, name, None, tuned and name == "ppo")
+    result = protocol.record(method, tasks, seed, lifetimes=lifetimes)
     return _save([result], family, seed, run, {"settings": to_dict(settings)})
 
 
@@ -278,15 +278,15 @@ def compare(
 
     own, stats = protocol.settings_of(artefact), protocol.obs_stats_of(artefact)
     own = replace(protocol.with_updates(own, updates), family=family)
-    results = [protocol.learn_with_loss(artefact, family, tasks, seed, updates, lifetimes)]
-    configs = {}
+    methods, configs = [protocol.loss_method(artefact, family, updates)], {}
     for steps in dict.fromkeys([own.lifetime.steps, *ppo_steps]):
         settings, tuned = _ppo(own, steps, stats is not None)
-        result = protocol.learn_with_policy_gradient(settings, "ppo", tasks, seed, stats, tuned, lifetimes)
+        ppo = protocol.policy_gradient_method(settings, "ppo", stats, tuned)
         if steps != own.lifetime.steps:
-            result = replace(result, method=f"ppo-{steps}", label=f"PPO, {steps:,} steps")
-        results.append(result)
-        configs[result.method] = to_dict(settings)
+            ppo = replace(ppo, name=f"ppo-{steps}", label=f"PPO, {steps:,} steps")
+        methods.append(ppo)
+        configs[ppo.name] = to_dict(settings)
+    results = [protocol.record(it, tasks, seed, lifetimes=lifetimes) for it in methods]
     return _save(results, family, seed, run, {**_origin(artefact), "baselines": configs})
 
 
@@ -441,10 +441,10 @@ def render(
     directory = Path(out or base / new_run_path(f"render-{family}").name)
     check_out(directory)
     if artefact is not None:
-        filmed, source = recording.film_loss(artefact, family, updates), artefact.manifest["sha256"]
+        filmed, source = protocol.loss_method(artefact, family, updates), artefact.manifest["sha256"]
     else:
         settings, _ = _ppo(protocol.with_updates(preset(family, "laptop"), updates), None, False)
-        filmed, source = recording.film_policy_gradient(settings, str(baseline)), None
+        filmed, source = protocol.policy_gradient_method(settings, str(baseline)), None
     film = recording.record_film(filmed, seed, task, stages)
     title = f"{family}, held-out task {task}: trained by {'the ' if artefact else ''}{filmed.label}"
     about = {**_about("render", family), "task": task, "seed": seed}

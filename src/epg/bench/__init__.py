@@ -21,11 +21,10 @@ from epg.core.errors import require
 from epg.core.runtime import use_single_thread
 from epg.recipes import preset, recipe_of
 from epg.recipes.base import paper_lifetime
-from epg.settings import GuidanceSettings, Settings
+from epg.settings import Settings
 
 STEPS = 8192  # of a lifetime, at most: the rates of a longer one are the same
 BESIDE = 1024  # of a lifetime when one process is set against two
-ALPHA = 0.5  # between learned loss and PPO, when guidance is measured
 Status = Callable[[str], None]
 Numbers = dict[str, float]
 
@@ -40,17 +39,14 @@ def bench(
     from epg.bench.timed_lifetimes import make_timed
 
     settings = bench_settings(family, updates)
-    guided = replace(settings, guidance=GuidanceSettings(learner="ppo", epochs=10))
+    runs = []
     with one_core():
-        timed = {"alone": make_timed(settings, alpha=0.0), "guided": make_timed(guided, alpha=ALPHA)}
-        for name, batch in timed.items():
-            status(f"{family}: compiling ({name})")
-            batch.run()
-        runs: dict[str, list[Numbers]] = {name: [] for name in timed}
+        timed = make_timed(settings)
+        status(f"{family}: compiling")
+        timed.run()
         for turn in range(repeats):
-            for name, batch in timed.items():
-                status(f"{family}: lifetimes ({name}), {turn + 1} of {repeats}")
-                runs[name].append(batch.run())
+            status(f"{family}: lifetimes, {turn + 1} of {repeats}")
+            runs.append(timed.run())
     status(f"{family}: one process, then two")
     return summary(settings, runs, two_processes(settings, repeats))
 
@@ -112,11 +108,11 @@ def two_processes(settings: Settings, repeats: int) -> list[float]:
     return [alone / both for alone, both in zip(seconds[1][1:], seconds[2][1:], strict=True)]
 
 
-def summary(settings: Settings, runs: dict[str, list[Numbers]], speedups: list[float]) -> dict[str, Any]:
+def summary(settings: Settings, runs: list[Numbers], speedups: list[float]) -> dict[str, Any]:
     """Return medians, and the ratios that tell how much is left to gain; None where a family has no such thing."""
-    alone = {name: statistics.median(run[name] for run in runs["alone"]) for name in runs["alone"][0]}
-    raw, stock = ([run[name] for run in runs["alone"] if name in run] for name in ("raw", "stock"))
-    lifetimes = [run["lifetime"] for run in runs["alone"]]
+    parts = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+    raw, stock = ([run[name] for run in runs if name in run] for name in ("raw", "stock"))
+    lifetimes = [run["lifetime"] for run in runs]
 
     def over(values: list[float]) -> float | None:
         return statistics.median(a / b for a, b in zip(lifetimes, values, strict=True)) if values else None
@@ -124,14 +120,13 @@ def summary(settings: Settings, runs: dict[str, list[Numbers]], speedups: list[f
     slower = over(stock)
     return {
         "family": settings.family,
-        "lifetime_steps_per_s": 1e6 / alone["lifetime"],
-        "guided_steps_per_s": 1e6 / statistics.median(run["lifetime"] for run in runs["guided"]),
+        "lifetime_steps_per_s": 1e6 / parts["lifetime"],
         "raw_steps_per_s": 1e6 / statistics.median(raw) if raw else None,
         "stock_steps_per_s": 1e6 / statistics.median(stock) if stock else None,
         "time_over_raw": over(raw),
         "rate_over_stock": 1.0 / slower if slower else None,
         "two_process_speedup": statistics.median(speedups),
-        "microseconds_per_step": alone,
+        "microseconds_per_step": parts,
         "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "setting": f"{settings.lifetime.updates} updates of M = {settings.lifetime.steps_per_update}, "
         f"N = {settings.loss.window}, policy 64 x 64, paper's loss sizes, first loss of an evolution",

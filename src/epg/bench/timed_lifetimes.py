@@ -44,19 +44,18 @@ def _config(settings: Settings, family: Any) -> InnerConfig:
     return inner_config(settings, evolution_learner(settings, family.spaces, policy), policy, family, None)
 
 
-def _meta(settings: Settings, number: int, alpha: float) -> MetaParams:
-    phi = jnp.asarray(initial_losses(settings, number))
-    return MetaParams(phi, jnp.float32(alpha), jnp.zeros((number, 0)))
+def _meta(settings: Settings, number: int) -> MetaParams:
+    return MetaParams(jnp.asarray(initial_losses(settings, number)), jnp.float32(0.0), jnp.zeros((number, 0)))
 
 
 class TimedJax:
     """Lifetimes of a JAX family: one program, nothing to take apart."""
 
-    def __init__(self, settings: Settings, alpha: float) -> None:
+    def __init__(self, settings: Settings) -> None:
         family, lifetimes = find_family(settings.family), LIFETIMES["jax"]
         sampler = task_sampler(family, settings.seed, Split.TRAIN)
         batch = batch_of_lifetimes(_config(settings, family), family, sampler)
-        meta, index = _meta(settings, lifetimes, alpha), jnp.arange(lifetimes)
+        meta, index = _meta(settings, lifetimes), jnp.arange(lifetimes)
         self._evaluate = lambda: batch(meta, index, jnp.zeros((), jnp.int32))
 
     def run(self) -> Numbers:
@@ -69,7 +68,7 @@ class TimedJax:
 class TimedHost:
     """Lifetimes of a host family, taken apart into acting, physics, updates and the rest."""
 
-    def __init__(self, settings: Settings, alpha: float) -> None:
+    def __init__(self, settings: Settings) -> None:
         self.family, lifetimes = find_family(settings.family), LIFETIMES["host"]
         assert isinstance(self.family, HostFamily)
         self.seconds: Numbers = {}
@@ -83,7 +82,7 @@ class TimedHost:
         self.driver._update = self.timed("update", self.driver._update, wait=lambda it: it[1].kl.block_until_ready())
         sampler = task_sampler(self.family, settings.seed, Split.TRAIN)
         self.tasks, self.keys = jax.jit(jax.vmap(sampler, (0, None)))(jnp.arange(lifetimes), jnp.zeros((), jnp.int32))
-        self.meta = _meta(settings, lifetimes, alpha)
+        self.meta = _meta(settings, lifetimes)
 
     def timed(
         self, name: str, function: Callable[..., Any], wait: Callable[[Any], Any] = methodcaller("block_until_ready")
@@ -176,7 +175,7 @@ class _Timed:
         return self._timed.timed("physics", self._it.advance, wait=len)(ctrl, *others)
 
 
-def make_timed(settings: Settings, alpha: float) -> TimedJax | TimedHost:
+def make_timed(settings: Settings) -> TimedJax | TimedHost:
     """Return the timed lifetimes that fit the family."""
     host = isinstance(find_family(settings.family), HostFamily)
-    return TimedHost(settings, alpha) if host else TimedJax(settings, alpha)
+    return TimedHost(settings) if host else TimedJax(settings)

@@ -40,7 +40,6 @@ def _listing(result: dict[str, Any]) -> Table:
     listing = Table(result["family"], "median")
     for name, label in {
         "lifetime_steps_per_s": "steps/s of lifetimes, one core",
-        "guided_steps_per_s": "... guided by PPO",
         "raw_steps_per_s": "steps/s of the same physics alone",
         "stock_steps_per_s": "steps/s of stock Gymnasium physics alone",
     }.items():

@@ -1,6 +1,6 @@
 """The public checker of families: `epg check my_module:my_family`. Each check names what to change."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -262,8 +262,3 @@ FATAL = ("is a family record", "a task is data: finite numbers", "shapes and dty
 def checks_of(family: Any) -> dict[str, CheckFunction]:
     """Return the checks that apply to a family."""
     return CHECKS | HOST_CHECKS if isinstance(family, HostFamily) else CHECKS
-
-
-def failures(checks: list[Check]) -> Iterator[str]:
-    """Say each problem as a sentence."""
-    return (f"{check.name}: {check.problem}." for check in checks if check.problem)

@@ -31,6 +31,26 @@ from epg.storage.loss_artefact import LossArtefact
 
 
 @dataclass(frozen=True)
+class Method:
+    """What trains policies: an evolved loss, PPO or REINFORCE."""
+
+    name: str
+    """Short name: epg, ppo, reinforce."""
+    label: str
+    """Name in tables, figures and titles."""
+    settings: Settings
+    """Of its lifetimes and policies."""
+    learner: Learner
+    """What turns experience into updates."""
+    phi: np.ndarray
+    """Loss parameters; empty for PPO and REINFORCE."""
+    obs_stats: FixedStats | None = None
+    """Fixed observation statistics, if any."""
+    tuned: bool = True
+    """Whether its settings were chosen for this family (always true of a loss)."""
+
+
+@dataclass(frozen=True)
 class MethodResult:
     """Recorded lifetimes of one method, averaged over the lifetimes of each task."""
 
@@ -136,56 +156,42 @@ def constants_of(family: str) -> Constants:
     return constants
 
 
-def learn_with_loss(
-    loss: LossArtefact, family: str, tasks: int, seed: int, updates: int | None, lifetimes: int = 1
-) -> MethodResult:
-    """Train fresh policies with an evolved loss on held-out tasks; alpha is 0."""
+def loss_method(loss: LossArtefact, family: str, updates: int | None = None) -> Method:
+    """Return a loss that trains in a family; alpha is 0."""
     settings, learner = fitting_learner(loss, family)
-    settings = with_updates(settings, updates)
-    label = ("epg", "evolved loss")
-    return record(settings, learner, tasks, seed, loss.phi, obs_stats_of(loss), label, lifetimes=lifetimes)
+    return Method("epg", "evolved loss", with_updates(settings, updates), learner, loss.phi, obs_stats_of(loss))
 
 
-def learn_with_policy_gradient(
-    settings: Settings, name: str, tasks: int, seed: int, obs_stats: FixedStats | None, tuned: bool, lifetimes: int = 1
-) -> MethodResult:
-    """Train fresh policies with PPO or REINFORCE on held-out tasks."""
+def policy_gradient_method(
+    settings: Settings, name: str, obs_stats: FixedStats | None = None, tuned: bool = False
+) -> Method:
+    """Return PPO or REINFORCE in the family of the settings."""
     spaces = find_family(settings.family).spaces
     learner = policy_gradient(name, settings, spaces, MlpPolicy(settings.policy, spaces))
-    phi, label = np.zeros(0, np.float32), (name, name.upper())
-    result = record(settings, learner, tasks, seed, phi, obs_stats, label, lifetimes=lifetimes)
-    return replace(result, tuned=tuned)
+    return Method(name, name.upper(), settings, learner, np.zeros(0, np.float32), obs_stats, tuned)
 
 
-def record(
-    settings: Settings,
-    learner: Learner,
-    tasks: int,
-    seed: int,
-    phi: np.ndarray,
-    obs_stats: FixedStats | None,
-    label: tuple[str, str],
-    split: Split = Split.HELD_OUT,
-    lifetimes: int = 1,
-) -> MethodResult:
-    """Run lifetimes on tasks of the settings' family and keep their curves, averaged over the lifetimes of a task."""
+def record(method: Method, tasks: int, seed: int, split: Split = Split.HELD_OUT, lifetimes: int = 1) -> MethodResult:
+    """Train fresh policies on tasks and keep their curves, averaged over the lifetimes of a task."""
     require(lifetimes > 0, f"lifetimes must be above zero, not {lifetimes}.")
     require(tasks > 0, f"tasks must be above zero, not {tasks}.")
     require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), not {seed}.")
-    family = find_family(settings.family)
+    settings, family = method.settings, find_family(method.settings.family)
     policy = MlpPolicy(settings.policy, family.spaces)
-    config = inner_config(settings, learner, policy, family, obs_stats)
+    config = inner_config(settings, method.learner, policy, family, method.obs_stats)
     run = batch_of_lifetimes(config, family, of_lifetime(task_sampler(family, seed, split)))
-    meta = meta_params(phi)
+    meta = meta_params(method.phi)
     results = [in_batches(lambda index: run(meta, index, jnp.int32(it)), tasks) for it in range(lifetimes)]  # noqa: B023
     final = np.stack([it.final_return for it in results])
     return MethodResult(
-        *label,
+        method.name,
+        method.label,
         settings.lifetime.steps_per_update,
         final.mean(axis=0),
         _mean_of_known(np.stack([it.episode_return for it in results])).reshape(tasks, -1),
         np.mean([it.kl for it in results], axis=0),
-        policies=_policies(results[0], policy, {**describe(policy, settings, label[1], family), "seed": seed}),
+        method.tuned,
+        _policies(results[0], policy, {**describe(policy, settings, method.label, family), "seed": seed}),
         lifetimes=lifetimes,
         spread=float(np.std([iqm(ranked_worst(it)) for it in final], ddof=1)) if lifetimes > 1 else 0.0,
     )

@@ -76,7 +76,8 @@ def draw_film(film: Film, title: str, video: bool) -> dict[str, bytes]:
         follow = camera.pose.track
     drawn = {"strip.png": png(strip(film, rows, title, follow))}
     if video:
-        frames = [video_frame(film, scenes, index) for index in range(len(steps))]
+        words = [f"update {it.update}, return {it.episode_return:.4g}".replace("-", "−") for it in film.episodes]
+        frames = [side_by_side(moment, words) for moment in zip(*scenes, strict=True)]
         drawn["video.gif"] = gif(frames, pace)
         if all(importlib.util.find_spec(name) for name in MP4):
             drawn["video.mp4"] = mp4(frames, pace)
@@ -139,25 +140,13 @@ def strip(film: Film, rows: Sequence[Sequence[np.ndarray]], title: str, follow: 
     return sheet
 
 
-def video_frame(film: Film, scenes: Sequence[Sequence[np.ndarray]], index: int) -> Image.Image:
-    """Set the stages side by side, all at the same moment of their episodes."""
-    width, height = SIZE
-    sheet = Image.new("RGB", (len(scenes) * (width + GAP), height + FOOTER), PAPER)
+def side_by_side(pictures: Sequence[np.ndarray], labels: Sequence[str]) -> Image.Image:
+    """Set pictures of one size side by side, each with its label below."""
+    height, width, _ = pictures[0].shape
+    sheet = Image.new("RGB", (len(pictures) * (width + GAP) - GAP, height + FOOTER), PAPER)
     pen = ImageDraw.Draw(sheet)
-    for place, (episode, scene) in enumerate(zip(film.episodes, scenes, strict=True)):
-        sheet.paste(Image.fromarray(scene[index]), (place * (width + GAP), 0))
-        words = f"update {episode.update}, return {episode.episode_return:.4g}".replace("-", "−")
-        pen.text((place * (width + GAP) + 6, height + 3), words, INK, font(13))
-    return sheet
-
-
-def sheet_of_tasks(photos: Sequence[np.ndarray], labels: Sequence[str]) -> Image.Image:
-    """Set the tasks side by side, each with its label below."""
-    width, height = PHOTO
-    sheet = Image.new("RGB", (len(photos) * (width + GAP) - GAP, height + FOOTER), PAPER)
-    pen = ImageDraw.Draw(sheet)
-    for index, (photo, label) in enumerate(zip(photos, labels, strict=True)):
-        sheet.paste(Image.fromarray(photo), (index * (width + GAP), 0))
+    for index, (picture, label) in enumerate(zip(pictures, labels, strict=True)):
+        sheet.paste(Image.fromarray(picture), (index * (width + GAP), 0))
         pen.text((index * (width + GAP) + width // 2, height + 3), label, INK, font(13), anchor="ma")
     return sheet
 
@@ -171,7 +160,7 @@ def write_picture(family: str, place: Path, number: int = 4) -> Path:
     for task, pose in zip(posed.tasks, posed.qpos, strict=True):
         with open_camera(posed.family, task, PHOTO) as camera:
             photos.append(camera.shoot(pose))
-    write_atomic(place, png(sheet_of_tasks(photos, posed.labels)))
+    write_atomic(place, png(side_by_side(photos, posed.labels)))
     return place
 
 

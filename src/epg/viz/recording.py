@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -12,42 +13,21 @@ import numpy as np
 from epg.core.errors import require
 from epg.core.rng import Key, Split, Stream, stream_key
 from epg.evaluation.batches import batch_with
-from epg.evaluation.protocol import fitting_learner, meta_params, obs_stats_of, with_updates
+from epg.evaluation.protocol import Method, meta_params
 from epg.evolution.task_sampling import task_sampler
 from epg.families.base import Task
 from epg.families.mujoco.base import MujocoFamily
 from epg.families.registry import find_family
-from epg.learners.base import Learner
-from epg.learners.registry import policy_gradient
 from epg.lifetime.batch import inner_config
 from epg.lifetime.env_step import Actor
 from epg.lifetime.host_driver import HostDriver
 from epg.lifetime.host_stepper import Batch, Draws, HostStepper
-from epg.lifetime.normalizer import FixedStats
 from epg.lifetime.update import LearnerState
 from epg.policies.distributions import draw_noise
 from epg.policies.mlp import MlpPolicy
-from epg.settings import Settings
 from epg.simulators.base import Simulator
-from epg.storage.loss_artefact import LossArtefact
 
 MAX_STAGES = 20
-
-
-@dataclass(frozen=True)
-class FilmedLearner:
-    """What trains the filmed policy."""
-
-    label: str
-    """Name in titles."""
-    settings: Settings
-    """Of its lifetime and policy."""
-    learner: Learner
-    """What turns experience into updates."""
-    phi: np.ndarray
-    """Loss parameters; empty for PPO and REINFORCE."""
-    obs_stats: FixedStats | None
-    """Fixed observation statistics, if any."""
 
 
 @dataclass(frozen=True)
@@ -93,21 +73,7 @@ def find_mujoco_family(name: str) -> MujocoFamily:
     return family
 
 
-def film_loss(loss: LossArtefact, family: str, updates: int | None) -> FilmedLearner:
-    """Let an evolved loss train."""
-    find_mujoco_family(family)
-    settings, learner = fitting_learner(loss, family)
-    return FilmedLearner("evolved loss", with_updates(settings, updates), learner, loss.phi, obs_stats_of(loss))
-
-
-def film_policy_gradient(settings: Settings, name: str) -> FilmedLearner:
-    """Let PPO or REINFORCE train."""
-    spaces = find_mujoco_family(settings.family).spaces
-    learner = policy_gradient(name, settings, spaces, MlpPolicy(settings.policy, spaces))
-    return FilmedLearner(name.upper(), settings, learner, np.zeros(0, np.float32), None)
-
-
-def record_film(filmed: FilmedLearner, seed: int, number: int, stages: int) -> Film:
+def record_film(filmed: Method, seed: int, number: int, stages: int) -> Film:
     """Train a fresh policy on held-out task `number` and record episodes with it from its first to its last update.
 
     It is the lifetime that `learn` and `compare` run on this task with this seed; the episodes have the initial state
@@ -178,20 +144,15 @@ def _qpos(batch: Batch, family: MujocoFamily, row: int) -> np.ndarray:
 
 
 class Recorder:
-    """A simulator that records every position of its rows."""
+    """A simulator that records every position of its rows. What repeats it, for scoring, is not recorded."""
 
     def __init__(self, simulator: Simulator, nq: int) -> None:
         self.simulator, self.nq = simulator, nq
         self.qpos: list[np.ndarray] = []
         self.resets: list[np.ndarray] = []
 
-    def prepare(self, states: np.ndarray) -> np.ndarray:
-        """Prepare."""
-        return self.simulator.prepare(states)
-
-    def begin(self, states: np.ndarray) -> np.ndarray:
-        """Begin."""
-        return self.simulator.begin(states)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.simulator, name)
 
     def advance(self, ctrl: np.ndarray, reset_states: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
         """Advance, and record."""
@@ -199,10 +160,6 @@ class Recorder:
         self.qpos.append(np.where(readout[:, -1:] > 0, readout[:, : self.nq], np.nan))  # the last one: is it valid
         self.resets.append(np.zeros(len(readout), bool))
         return readout
-
-    def repeat(self, times: int) -> Simulator:
-        """Return a simulator that is not recorded: scoring is not part of the lifetime."""
-        return self.simulator.repeat(times)
 
     def reset(self, rows: np.ndarray, states: np.ndarray) -> None:
         """Reset, and record."""
@@ -220,4 +177,4 @@ class RecordingStepper(HostStepper):
         batch = super().batch(keys, tasks)
         assert isinstance(self.family, MujocoFamily)
         self.recorder = Recorder(batch.simulator, self.family.sizes.qpos)
-        return batch._replace(simulator=self.recorder)
+        return batch._replace(simulator=cast(Simulator, self.recorder))

@@ -1,4 +1,4 @@
-"""Probe families with analytic answers, for tests: each can fail for one reason only (after rejax).
+"""Probe families with analytic answers: each can fail for one reason only (after rejax).
 
 Tasks are empty: there is nothing to randomise in a probe.
 """
