@@ -17,8 +17,9 @@ import pytest
 
 from epg.core.runtime import use_single_thread
 
-# Before anything imports JAX: one thread, and compiled programs kept between test runs, even the smallest ones.
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+# Before anything imports JAX: one thread, and compiled programs kept between test runs. What the tests compile
+# themselves is not optimized, which takes half the time; the program's own `jit` sets its own level.
+os.environ["XLA_FLAGS"] = f"--xla_backend_optimization_level=0 {os.environ.get('XLA_FLAGS', '')}"
 use_single_thread()
 
 # Before anything imports Ray: a Ray that tests start obeys nobody else.

@@ -1,7 +1,5 @@
 """The loss card: a clone must look like a clone, PPO like a learner, and each probe changes what it says it does."""
 
-from dataclasses import replace
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -111,7 +109,7 @@ def test_flipped_and_negated_families_do_what_they_say(family):
 
 
 def test_the_card_has_differences_to_the_unchanged_loss():
-    probe = replace(clone_probe(), tasks=12)
+    probe = clone_probe()
     results = []
     for result in probe.results():
         results.append(result)
@@ -121,6 +119,6 @@ def test_the_card_has_differences_to_the_unchanged_loss():
     names = [it["name"] for it in summary["probes"]]
     assert names == ["trained by the loss", "its target acting, no learning", "blind to history"]
     assert summary["probes"][0]["difference"] is None
-    assert summary["tasks"] == 12
+    assert summary["tasks"] == TASKS
     gap = summary["probes"][1]["difference"]["value"]
     assert gap == pytest.approx(float(results[1].returns.mean() - results[0].returns.mean()), abs=1e-4)

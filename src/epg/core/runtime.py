@@ -30,7 +30,8 @@ def single_threaded_environment(environment: Mapping[str, str]) -> dict[str, str
     result.update(dict.fromkeys(_THREAD_COUNTS, "1"))
     result.setdefault("JAX_PLATFORMS", "cpu")
     result.setdefault("JAX_COMPILATION_CACHE_DIR", str(compilation_cache_directory()))
-    result.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
+    # Small programs too: an evolution begins with a hundred of them, which take ten seconds to compile.
+    result.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     result.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     return result
 
