@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from probe_families import ACTION
 from samples import fresh_loss, small_settings
 
 import epg
 from epg.core.errors import BadInput
-from epg.families.native.probes import ACTION
 from epg.families.registry import find_family, load, name_of
 from epg.settings import EvolutionSettings
 
