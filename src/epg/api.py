@@ -5,6 +5,7 @@ JAX is imported by the verbs that need it, inside them: naming a verb costs noth
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -97,7 +98,7 @@ def _check_reachable(family: str, executor: str) -> None:
 
 def _path_of(start: str | Path) -> Path:
     """Return the path of a warm start: a path, or the name of a loss in the zoo."""
-    return ZOO / str(start) if str(start) in zoo_names() and not Path(start).exists() else Path(start)
+    return ZOO / str(start) if str(start) in zoo_names() and not os.path.exists(start) else Path(start)
 
 
 def continue_run(
@@ -431,7 +432,7 @@ def render(
     from epg.viz import recording
     from epg.viz.film import check_out, write_film
 
-    base = Path(loss) if loss is not None and Path(loss).is_dir() else RUNS
+    base = Path(loss) if loss is not None and os.path.isdir(loss) else RUNS
     artefact = load_loss(loss) if loss is not None else None
     if family is None:
         assert artefact is not None

@@ -18,7 +18,7 @@ from epg.cli.bench import Bench
 from epg.cli.evolve import Evolve, parse_evolve
 from epg.cli.families import Check, Tasks
 from epg.cli.learning import Baseline, Compare, Learn, Probe
-from epg.cli.progress import console
+from epg.cli.output import say
 from epg.cli.render import Render
 from epg.cli.runs import Demo, Losses, Report
 from epg.core.errors import BadInput, require
@@ -82,19 +82,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _run(arguments: Sequence[str]) -> None:
     use_single_thread()  # this process is ours; verbs called from Python change nothing of their caller's
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # where a user's module:attribute is
     try:
+        if _working_directory() not in sys.path:
+            sys.path.append(_working_directory())  # where a user's module:attribute is
         _parse(list(arguments)).main()
     except BadInput as error:
-        console().print(f"epg: {error}", markup=False, soft_wrap=True)
+        say(f"epg: {error}", stderr=True)
         sys.exit(2)
     except ExecutorFailed as error:
-        console().print(f"epg: {error}", markup=False, soft_wrap=True)
+        say(f"epg: {error}", stderr=True)
         sys.exit(1)
     except KeyboardInterrupt as stopped:
-        console().print("\nepg: stopped.")
+        say("\nepg: stopped.", stderr=True)
         sys.exit(exit_code(stopped))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()
+    except OSError as error:
+        raise BadInput(f"the working directory is gone ({error.strerror}): change to one that exists.") from None

@@ -10,7 +10,7 @@ from tyro.conf import Positional, arg
 
 from epg import api
 from epg.cli.arguments import Verb
-from epg.cli.output import print_json
+from epg.cli.output import print_json, say
 from epg.cli.progress import status_line
 
 
@@ -41,7 +41,7 @@ class Act(Verb):
             print_json({**asdict(played), "video": None if played.video is None else str(played.video)})
             return
         for number, (total, steps) in enumerate(zip(played.returns, played.lengths, strict=True)):
-            print(f"episode {number}   return {total:>10.4g}   {steps} steps")
-        print(f"{played.env}: mean return {sum(played.returns) / len(played.returns):.4g}")
+            say(f"episode {number}   return {total:>10.4g}   {steps} steps")
+        say(f"{played.env}: mean return {sum(played.returns) / len(played.returns):.4g}")
         if played.video:
-            print(played.video)
+            say(played.video)

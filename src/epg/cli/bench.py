@@ -10,7 +10,7 @@ from tyro.conf import Positional
 
 from epg import api
 from epg.cli.arguments import Family, Verb
-from epg.cli.output import print_json, print_table
+from epg.cli.output import print_json, print_table, say
 from epg.cli.progress import status_line
 
 
@@ -33,7 +33,7 @@ class Bench(Verb):
             print_json(result)
             return
         print_table(_listing(result))
-        print(f"{result['setting']}; {result['machine']}; peak memory {result['peak_memory_mb']:,.0f} MB")
+        say(f"{result['setting']}; {result['machine']}; peak memory {result['peak_memory_mb']:,.0f} MB")
 
 
 def _listing(result: dict[str, Any]) -> Table:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from epg import api
-from epg.cli.output import print_result
-from epg.cli.progress import console, evolve_with_bar, status_line
+from epg.cli.output import print_result, say
+from epg.cli.progress import evolve_with_bar, status_line
 
 FAMILIES = {
     "point-goal": "the goal is hidden: the loss sees the reward and must find out where to go",
@@ -26,7 +26,7 @@ def demo(root: Path, quiet: bool = False) -> list[dict[str, Any]]:
         api.check_vacant(root / family)
     began, results = time.perf_counter(), []
     for family, why in FAMILIES.items():
-        console().print(f"\n[bold]{family}[/]: {why}")
+        say(f"\n{family}: {why}", stderr=True)
         run, settings = api.prepare(api.settings_for(family, "laptop", seed=0), root / family)
         evolved = evolve_with_bar(run, settings, "local", None)
         with status_line(f"the loss and PPO on {TASKS} held-out tasks"):
@@ -35,6 +35,6 @@ def demo(root: Path, quiet: bool = False) -> list[dict[str, Any]]:
         results.append(result)
         if not quiet:
             print_result(result, as_json=False)
-            print("\n".join(api.verdicts(result)))
-    console().print(f"\n{time.perf_counter() - began:.0f} s in all; curves and figures are below {root}")
+            say("\n".join(api.verdicts(result)))
+    say(f"\n{time.perf_counter() - began:.0f} s in all; curves and figures are below {root}", stderr=True)
     return results

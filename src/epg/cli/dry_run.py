@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from epg import api
-from epg.cli.output import print_json
+from epg.cli.output import print_json, say
 from epg.settings import Settings, to_dict
 
 
@@ -18,10 +18,10 @@ def print_plan(settings: Settings, processes: int | None, seeds: int, as_json: b
         print_json({"settings": to_dict(settings), "seeds": seeds, "estimate": to_dict(cost)})
         return
     time = timedelta(seconds=round(seeds * cost.seconds))
-    print(f"# {seeds * cost.lifetimes:,} lifetimes, {seeds * cost.training_steps:,} steps of training")
-    print(f"# at most {seeds * cost.scoring_steps:,} steps of scoring")
-    print(f"# about {time} with {cost.processes} processes (rough: `epg bench {settings.family}` measures it)")
-    print(_toml(to_dict(settings)), end="")
+    say(f"# {seeds * cost.lifetimes:,} lifetimes, {seeds * cost.training_steps:,} steps of training")
+    say(f"# at most {seeds * cost.scoring_steps:,} steps of scoring")
+    say(f"# about {time} with {cost.processes} processes (rough: `epg bench {settings.family}` measures it)")
+    say(_toml(to_dict(settings)).rstrip())
 
 
 def _toml(settings: dict[str, Any]) -> str:

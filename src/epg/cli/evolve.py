@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -14,8 +15,8 @@ from tyro.conf import Positional
 from epg import api
 from epg.cli.arguments import Family
 from epg.cli.dry_run import print_plan
-from epg.cli.output import print_json
-from epg.cli.progress import console, evolve_with_bar, resumable, status_line
+from epg.cli.output import print_json, say
+from epg.cli.progress import evolve_with_bar, resumable, status_line
 from epg.core.errors import require
 from epg.settings import (
     EvolutionSettings,
@@ -93,11 +94,11 @@ class Evolve:
         numbers = range(self.seed, self.seed + self.seeds)
         runs = {number: place / f"seed-{number}" for number in numbers}
         for path in runs.values():
-            if not (self.resume and path.exists()):
+            if not (self.resume and os.path.exists(path)):
                 api.check_vacant(path)
-        evolved = [self._evolve(path, number, self.resume and path.exists()) for number, path in runs.items()]
+        evolved = [self._evolve(path, number, self.resume and os.path.exists(path)) for number, path in runs.items()]
         figure, *_ = api.draw_seeds(list(runs.values()), place)
-        console().print(f"figure    {figure}", markup=False, soft_wrap=True)
+        say(f"figure    {figure}", stderr=True)
         return evolved
 
     def _evolve(self, place: Path | None, seed: int, resume: bool) -> Any:
@@ -108,11 +109,7 @@ class Evolve:
         with status_line("drawing the report"):
             report = api.report(run.path)
         named = f" --family {self.family}" if ":" in self.family else ""  # own code must be named, see api.compare
-        console().print(
-            f"loss      {run.path}\nreport    {report}\nuse it    epg compare {run.path}{named}",
-            markup=False,
-            soft_wrap=True,
-        )
+        say(f"loss      {run.path}\nreport    {report}\nuse it    epg compare {run.path}{named}", stderr=True)
         return evolved
 
     def _again(self, run: Path) -> list[str]:

@@ -6,14 +6,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from tyro.conf import Positional
 
 from epg import api
 from epg.cli.arguments import Family, Verb
-from epg.cli.output import print_json, print_table
+from epg.cli.output import print_json, print_table, say
 from epg.cli.progress import status_line
 from epg.core.errors import require
 
@@ -32,13 +30,13 @@ class Tasks(Verb):
         if self.picture is not None:
             require(self.family is not None, "--picture needs a family: epg tasks FAMILY --picture FILE.png.")
             with status_line(f"drawing {self.family}"):
-                print(api.picture(str(self.family), self.picture))
+                say(api.picture(str(self.family), self.picture))
             return
         families = api.families(self.family)
         if self.json:
             print_json([{"name": it.name, "version": it.version, "horizon": it.horizon} for it in families])
         elif self.family:
-            print(families[0].specification.rstrip() or families[0].summary)
+            say(families[0].specification.rstrip() or families[0].summary)
         else:
             listing = Table("family", "observation", "action", "horizon", "task")
             for it in families:
@@ -56,15 +54,13 @@ class Check(Verb):
 
     def main(self) -> None:
         """Run every check; exit with 1 if the family fails one."""
-        with status_line(f"checking {escape(self.family)}"):
+        with status_line(f"checking {self.family}"):
             checks = api.check(self.family)
         if self.json:
             print_json([{"name": it.name, "passed": it.passed, "problem": it.problem} for it in checks])
         else:
-            listed = Console(highlight=False)
             for it in checks:
-                mark = "[green]ok  " if it.passed else "[red]FAIL"
-                problem = f": {escape(it.problem)}" if it.problem else ""
-                listed.print(f"{mark}[/] {it.name}{problem}", soft_wrap=True)
+                problem = f": {it.problem}" if it.problem else ""
+                say(f"{'ok  ' if it.passed else 'FAIL'} {it.name}{problem}", style=None if it.passed else "red")
         if not all(it.passed for it in checks):
             sys.exit(1)

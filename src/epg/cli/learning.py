@@ -10,7 +10,7 @@ from tyro.conf import Positional
 
 from epg import api
 from epg.cli.arguments import Family, OnHeldOutTasks, WithLoss
-from epg.cli.output import difference, print_json, print_result, print_table
+from epg.cli.output import difference, print_json, print_result, print_table, say
 from epg.cli.progress import resumable, status_line
 from epg.core.errors import require
 
@@ -71,7 +71,7 @@ class Probe(WithLoss):
             gap = difference(it["difference"])
             table.add_row(it["name"], f"{it['steps']:,}", f"{interval['value']:.2f}", ends, gap)
         print_table(table)
-        print(f"card      {result['run']}/card.json\nfigure    {result['run']}/figures/loss_card.png")
+        say(f"card      {result['run']}/card.json\nfigure    {result['run']}/figures/loss_card.png")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,5 +121,5 @@ class Baseline(OnHeldOutTasks):
             print_json(result)
             return
         interval = "{value:.2f} ({low:.2f} to {high:.2f})".format(**result["interval"])
-        print(f"fixed policy on {result['tasks']} held-out tasks, no learning: return (IQM, 95 % interval) {interval}")
-        print(f"found in {result['env_steps']:,} environment steps\npolicy    {result['run']}")
+        say(f"fixed policy on {result['tasks']} held-out tasks, no learning: return (IQM, 95 % interval) {interval}")
+        say(f"found in {result['env_steps']:,} environment steps\npolicy    {result['run']}")

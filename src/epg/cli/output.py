@@ -7,7 +7,9 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from epg.core.errors import printable
 from epg.core.plain import plain
 
 
@@ -16,10 +18,27 @@ def print_json(value: Any) -> None:
     print(json.dumps(plain(value), allow_nan=False), flush=True)
 
 
+class _Console(Console):
+    """The one place where text is printed: as it is, whoever wrote it, without markup, emoji and control characters."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        clean = "\n".join(map(printable, text.split("\n")))
+        return super().render_str(clean, **options | {"markup": False, "emoji": False})
+
+
+def console(stderr: bool = True, width: int | None = None) -> Console:
+    """Return the console for messages, or the one for results on standard output."""
+    return _Console(stderr=stderr, highlight=False, markup=False, emoji=False, width=width)
+
+
+def say(text: object, stderr: bool = False, style: str | None = None) -> None:
+    """Print text on standard output, or on standard error, without wrapping it."""
+    console(stderr).print(str(text), soft_wrap=True, style=style)
+
+
 def print_table(table: Table) -> None:
     """Print a table on standard output, wide enough for its content."""
-    width = None if Console().is_terminal else 200
-    Console(highlight=False, width=width).print(table)
+    console(stderr=False, width=None if Console().is_terminal else 200).print(table)
 
 
 def difference(interval: dict[str, float] | None) -> str:
@@ -47,10 +66,10 @@ def print_result(result: dict[str, Any], as_json: bool) -> None:
     print_table(table)
     if result["lifetimes"] > 1:
         spreads = ", ".join(f"{it['spread']:.2g} ({it['label']})" for it in result["methods"].values())
-        print(
+        say(
             f"mean of {result['lifetimes']} lifetimes per task; standard deviation of the IQM over lifetimes: {spreads}"
         )
     for method in result["methods"].values():
         if method["nonfinite"]:
-            print(f"{method['nonfinite']} tasks of {method['label']} met a non-finite number.")
-    print(f"report    {result['run']}/report.html")
+            say(f"{method['nonfinite']} tasks of {method['label']} met a non-finite number.")
+    say(f"report    {result['run']}/report.html")

@@ -9,20 +9,15 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 from epg import api
-from epg.core.errors import BadInput
+from epg.cli.output import console, say
+from epg.core.errors import BadInput, printable
 from epg.core.interrupts import exit_code
 from epg.settings import Settings
 
 SMOOTHING = 0.2
-
-
-def console() -> Console:
-    """Return the console for messages."""
-    return Console(stderr=True, highlight=False)
 
 
 @contextlib.contextmanager
@@ -32,7 +27,7 @@ def resumable(again: Sequence[str]) -> Iterator[None]:
         yield
     except KeyboardInterrupt as stopped:
         sentence = f"\nepg: stopped; every finished epoch is saved. Continue with: {shlex.join(again)}"
-        console().print(sentence, markup=False, soft_wrap=True)
+        say(sentence, stderr=True)
         sys.exit(exit_code(stopped))
 
 
@@ -40,16 +35,18 @@ def resumable(again: Sequence[str]) -> Iterator[None]:
 def evolution_bar(settings: Settings, done: int) -> Iterator[Callable[[Any], None]]:
     """Show epoch, fitness, steps per second and the remaining time."""
     columns = (
-        TextColumn("[bold]{task.description}"),
+        TextColumn("{task.description}", style="bold", markup=False),
         BarColumn(bar_width=10),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[status]}"),
+        TextColumn("{task.fields[status]}", markup=False),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console()) as progress:
         measures = settings.policy.obs_stats == "fixed" and not done
         status = "measuring observation statistics, compiling" if measures else "compiling"
-        bar = progress.add_task(settings.family, total=settings.evolution.epochs, completed=done, status=status)
+        bar = progress.add_task(
+            printable(settings.family), total=settings.evolution.epochs, completed=done, status=status
+        )
         smooth = math.nan
 
         def on_epoch(epoch: Any) -> None:
@@ -58,8 +55,8 @@ def evolution_bar(settings: Settings, done: int) -> Iterator[Callable[[Any], Non
             smooth = new if math.isnan(smooth) else smooth + SMOOTHING * (new - smooth)
             rate = epoch.env_steps / max(epoch.seconds, 1e-9)
             status = f"fitness {smooth:.2f}  best {epoch.fitness_best:.2f}  {rate / 1e3:.0f}k steps/s"
-            status += f"  [red]{epoch.nonfinite} non-finite[/]" if epoch.nonfinite else ""
-            status += f"  [yellow]{epoch.diverged} diverged[/]" if epoch.diverged else ""
+            status += f"  {epoch.nonfinite} non-finite" if epoch.nonfinite else ""
+            status += f"  {epoch.diverged} diverged" if epoch.diverged else ""
             progress.update(bar, completed=epoch.epoch + 1, status=status)
 
         try:
@@ -73,7 +70,7 @@ def evolve_with_bar(run: Any, settings: Settings, executor: str, processes: int 
     """Evolve in a prepared run and show progress."""
     checkpoint = run.load_checkpoint()
     for sentence in checkpoint.skipped if checkpoint else ():
-        console().print(f"epg: {sentence} The one before it is used.", soft_wrap=True, markup=False)
+        say(f"epg: {sentence} The one before it is used.", stderr=True)
     with evolution_bar(settings, checkpoint.epoch if checkpoint else 0) as on_epoch:
         return api.continue_run(run, settings, executor, processes, on_epoch, cluster)
 
@@ -81,6 +78,8 @@ def evolve_with_bar(run: Any, settings: Settings, executor: str, processes: int 
 @contextlib.contextmanager
 def status_line(text: str = "") -> Iterator[Callable[[str], None]]:
     """Show a spinner with a text that can change."""
-    with Progress(SpinnerColumn(), TextColumn("{task.description}"), console=console(), transient=True) as progress:
-        task = progress.add_task(text, total=None)
-        yield lambda new: progress.update(task, description=new)
+    with Progress(
+        SpinnerColumn(), TextColumn("{task.description}", markup=False), console=console(), transient=True
+    ) as progress:
+        task = progress.add_task(printable(text), total=None)
+        yield lambda new: progress.update(task, description=printable(new))

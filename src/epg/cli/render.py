@@ -10,7 +10,7 @@ from tyro.conf import Positional, arg
 
 from epg import api
 from epg.cli.arguments import Verb
-from epg.cli.output import print_json
+from epg.cli.output import print_json, say
 from epg.cli.progress import status_line
 
 Loss = Annotated[str | None, arg(metavar="LOSS")]
@@ -46,8 +46,8 @@ class Render(Verb):
         if self.json:
             print_json(result)
             return
-        print(result["title"])
+        say(result["title"])
         for it in result["stages"]:
             end = "ended after" if it["terminated"] else "all of"
-            print(f"  update {it['update']:>5}   return {it['return']:>10.4g}   {end} {it['steps']} steps")
-        print("\n".join([*result["files"], *([result["hint"]] if result["hint"] else [])]))
+            say(f"  update {it['update']:>5}   return {it['return']:>10.4g}   {end} {it['steps']} steps")
+        say("\n".join([*result["files"], *([result["hint"]] if result["hint"] else [])]))

@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from rich.markup import escape
 from rich.table import Column, Table
 from tyro.conf import Positional, arg
 
 from epg import api
 from epg.cli.arguments import Verb
 from epg.cli.demo import demo
-from epg.cli.output import print_json, print_table
-from epg.cli.progress import console
+from epg.cli.output import print_json, print_table, say
 
 CAPTION = (
     "Steps: environment steps of its evolution. Return: of policies trained by it on held-out tasks, interquartile "
@@ -45,7 +43,7 @@ class Losses(Verb):
             )
             return
         if not found:
-            console().print("no losses yet: evolve one with `epg evolve point-goal`")
+            say("no losses yet: evolve one with `epg evolve point-goal`", stderr=True)
             return
         names = "reward", "started from", "steps", "return", "licence"
         listing = Table(Column("loss", overflow="fold"), *names, caption=CAPTION)
@@ -53,14 +51,14 @@ class Losses(Verb):
             manifest = it.artefact.manifest
             start = manifest.get("warm_start")
             listing.add_row(
-                escape(it.name if it.name == manifest["family"] else f"{it.name} ({manifest['family']})"),
+                it.name if it.name == manifest["family"] else f"{it.name} ({manifest['family']})",
                 "seen" if it.settings.loss.sees_reward else "not seen",
-                escape(f"a {start['kind']}") if start else "fresh phi",
+                f"a {start['kind']}" if start else "fresh phi",
                 f"{manifest['env_steps'] / 1e6:.1f} M",
                 "{value:.3g} ({low:.3g} to {high:.3g})".format(**it.held_out["return"])
                 if it.held_out
                 else f"{it.fitness:.3g}",
-                escape(manifest["licence"]),
+                manifest["licence"],
             )
         print_table(listing)
 
@@ -74,7 +72,7 @@ class Report:
 
     def main(self) -> None:
         """Draw."""
-        print(api.report(self.run))
+        say(api.report(self.run))
 
 
 @dataclass(frozen=True, kw_only=True)

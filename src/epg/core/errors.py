@@ -6,15 +6,17 @@ from collections.abc import Iterable
 MAX_SENTENCE = 1500
 
 
+def printable(text: str) -> str:
+    """Return one line of text from outside without line breaks, terminal escape codes and lone surrogates."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
 class BadInput(Exception):  # not a ValueError: tyro would catch that and print it in its own format
     """Say in one sentence what the caller should change. The command line prints it and exits with 2."""
 
     def __init__(self, sentence: str) -> None:
-        # The sentence may quote a damaged file: line breaks, terminal escape codes, megabytes.
-        text = "".join(letter if letter.isprintable() else " " for letter in sentence[: 2 * MAX_SENTENCE])
-        if len(sentence) > MAX_SENTENCE:
-            text = f"{text[:MAX_SENTENCE]} …."
-        super().__init__(text)
+        text = printable(sentence[: 2 * MAX_SENTENCE])  # it may quote a damaged file of megabytes
+        super().__init__(f"{text[:MAX_SENTENCE]} …." if len(sentence) > MAX_SENTENCE else text)
 
 
 class NewerFormat(BadInput):

@@ -25,6 +25,7 @@ WORKER = f"""
 import ctypes, sys
 prctl = getattr(ctypes.CDLL(None), "prctl", None)
 prctl and prctl(1, {signal.SIGKILL:d})
+sys.path[:] = sys.argv[2:]
 from epg.executors.worker import main
 main(int(sys.argv[1]))
 """
@@ -82,7 +83,7 @@ def _launch(descriptor: int, log: Path | None) -> subprocess.Popen[bytes]:
     with open(os.devnull if log is None else log, "ab") as output:
         return subprocess.Popen(
             # -P: PYTHONPATH is the whole path; the current directory must not come before it.
-            [sys.executable, "-P", "-c", WORKER, str(descriptor)],
+            [sys.executable, "-P", "-c", WORKER, str(descriptor), *module_path()],
             pass_fds=[descriptor],
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -92,11 +93,16 @@ def _launch(descriptor: int, log: Path | None) -> subprocess.Popen[bytes]:
         )
 
 
+def module_path() -> list[str]:
+    """Return where modules are found here; PYTHONPATH cannot hold an entry with a colon."""
+    return [entry or os.getcwd() for entry in sys.path]
+
+
 def worker_environment() -> dict[str, str]:
     """Return the environment of a worker: this one's, with one thread, its module path, and output at once."""
     environment = single_threaded_environment(os.environ)
     # The parent's own path, so that a user's module is found there as it was here.
-    environment["PYTHONPATH"] = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    environment["PYTHONPATH"] = os.pathsep.join(entry for entry in module_path() if os.pathsep not in entry)
     # What a worker printed, and where it was when it crashed, is in its log even if it never came to flush.
     environment.update(PYTHONUNBUFFERED="1", PYTHONFAULTHANDLER="1")
     return environment

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from epg.core.errors import require
-from epg.settings.checks import require_positive
+from epg.settings.checks import require_positive, require_small
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,8 @@ class LifetimeSettings:
     def __post_init__(self) -> None:
         names = "steps_per_update", "updates", "minibatch", "update_epochs", "learning_rate", "scoring_episodes"
         require_positive(self, "lifetime", *names)
+        require_small("lifetime.updates", self.updates, self.steps_per_update)
+        require_small("lifetime.scoring_episodes", self.scoring_episodes, 2**10)
         require(
             self.learning_rate_end is None or 0 <= self.learning_rate_end < math.inf,
             f"lifetime.learning_rate_end must not be negative, not {self.learning_rate_end}.",

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from epg.core.errors import require
-from epg.settings.checks import LARGEST_SIZE, require_positive
+from epg.settings.checks import LARGEST_SIZE, require_positive, require_small
 
 LossInput = Literal["reward", "reward-products", "observation-products", "task-features", "progress"]
 
@@ -45,6 +45,10 @@ class LossSettings:
 
     def __post_init__(self) -> None:
         require_positive(self, "loss", "window", "mixes", "channels", "context", "hidden")
+        for name in ("memory", "mixes", "channels", "context", "hidden"):
+            require_small(f"loss.{name}", getattr(self, name), 2**10)
+        require_small("loss.window", self.window, self.channels, 2**4)
+        require(len(self.kernels) <= 16, f"loss.kernels has {len(self.kernels)} layers: at most 16 are possible.")
         require(0 <= self.memory <= LARGEST_SIZE, f"loss.memory must lie in [0, {LARGEST_SIZE}], not {self.memory}.")
         require(len(set(self.inputs)) == len(self.inputs), "loss.inputs must not name an input twice.")
         require(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ MAX_BYTES = 2**20
 
 def read_settings(path: Path) -> dict[str, Any]:
     """Return the settings that a run, its config.json or a file holds, by section and name."""
-    path = path / "config.json" if path.is_dir() else path
+    path = path / "config.json" if os.path.isdir(path) else path
     require(path.suffix in (".json", ".toml"), f"{path} is no config: name a run, a .json or a .toml file.")
     data = read_json(path) if path.suffix == ".json" else _read_toml(path)
     require(isinstance(data, dict), f"{path} is no config: it must be an object of settings.")

@@ -224,7 +224,7 @@ def _loads(data: bytes) -> Any:
     if not data.isascii() or b"\\u" in data:
         cost += 6 * len(data)  # one wide character makes a whole string wide
     require(cost <= 2 * len(data) + JSON_ALLOWANCE, "it would take far more memory than its size")
-    value = json.loads(data, parse_constant=_refuse_constant, parse_float=_finite)
+    value = json.loads(data, parse_constant=_refuse_constant, parse_float=_finite, parse_int=_bounded)
     require(_depth(value) <= MAX_JSON_DEPTH, f"it is nested deeper than {MAX_JSON_DEPTH}")
     return value
 
@@ -237,6 +237,11 @@ def _finite(text: str) -> float:
     value = float(text)
     require(math.isfinite(value), f"{text[:20]} is too large for a number")
     return value
+
+
+def _bounded(text: str) -> int:
+    require(len(text) < 20, f"{text[:20]} is too large for a number")  # and no longer fits 64 bits
+    return int(text)
 
 
 def _depth(value: Any) -> int:

@@ -45,7 +45,7 @@ class MetricsWriter:
     @classmethod
     def resume(cls, run: Run, next_epoch: int) -> MetricsWriter:
         """Open the metrics as they were before `next_epoch`: what came after is about to happen again."""
-        if run.metrics.exists():
+        if os.path.exists(run.metrics):
             kept = [line for line, record in _records(run.metrics) if record["epoch"] < next_epoch]
             write_atomic(run.metrics, b"".join(line + b"\n" for line in kept))
         return cls(run, purge_step=next_epoch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,7 +52,7 @@ def load_policy(path: str | Path, task: int = 0) -> PolicyArtefact:
 
 def _find(path: Path) -> Path:
     """Return where the policy of a run lies: that of the loss, if several methods trained one."""
-    if (path / POLICY.manifest).exists() or not (path / POLICIES).is_dir():
+    if os.path.exists(path / POLICY.manifest) or not os.path.isdir(path / POLICIES):
         return path
     methods = sorted(it.name for it in (path / POLICIES).iterdir())
     require(len(methods) == 1 or "epg" in methods, f"{path} holds the policies of {', '.join(methods)}: name one.")

@@ -47,6 +47,7 @@ STYLE = {
     "axes.axisbelow": True,
     "legend.frameon": False,
     "savefig.dpi": 150,
+    "text.parse_math": False,  # a name may hold $
 }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import os
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
@@ -36,7 +37,7 @@ MP4_HINT = "no MP4 was written: for one, install epg[video] (imageio and ffmpeg)
 
 def check_out(out: Path) -> None:
     """Refuse before minutes are spent: a directory that holds something, or a machine that cannot draw."""
-    held = out.is_dir() and any(out.iterdir())
+    held = os.path.isdir(out) and any(out.iterdir())
     require(not held, f"{out} already holds files: choose another --out.")
     check_vacant(out)
     find_backend()
@@ -154,7 +155,7 @@ def side_by_side(pictures: Sequence[np.ndarray], labels: Sequence[str]) -> Image
 def write_picture(family: str, place: Path, number: int = 4) -> Path:
     """Draw some tasks of a family, a moment after the start, and write a PNG."""
     require(place.suffix.lower() == ".png", f"a picture is a PNG: name it {place.with_suffix('.png')}.")
-    require(place.parent.is_dir(), f"{place} cannot be written: there is no directory {place.parent}.")
+    require(os.path.isdir(place.parent), f"{place} cannot be written: there is no directory {place.parent}.")
     find_backend()
     posed, photos = pose_tasks(family, number), []
     for task, pose in zip(posed.tasks, posed.qpos, strict=True):
@@ -193,7 +194,7 @@ def check_video(path: Path) -> Path:
     require(path.suffix.lower() in (".gif", ".mp4"), f"a video is a GIF or an MP4: name it {path.with_suffix('.gif')}.")
     able = path.suffix.lower() == ".gif" or all(importlib.util.find_spec(name) for name in MP4)
     require(able, f"{path} cannot be written: install epg[video] (imageio and ffmpeg), or name a GIF.")
-    require(path.parent.is_dir(), f"{path} cannot be written: there is no directory {path.parent}.")
+    require(os.path.isdir(path.parent), f"{path} cannot be written: there is no directory {path.parent}.")
     return path
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
+import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -26,7 +27,7 @@ def write_report(run: Path) -> Path:
     if comparison is None:
         evolution = _evolution(run)
         comparison = _comparison(run / "compare")
-    config = read_object(run / "config.json") if (run / "config.json").is_file() else {}
+    config = read_object(run / "config.json") if os.path.isfile(run / "config.json") else {}
     parts = [part for part in (evolution, comparison) if part]
     page = (
         _environment()
@@ -47,7 +48,7 @@ def write_report(run: Path) -> Path:
 
 def _evolution(run: Path) -> dict[str, Any]:
     """Gather what the page says about an evolution."""
-    known = (run / "config.json").is_file()
+    known = os.path.isfile(run / "config.json")
     require(known, f"{run} is not a run: it has neither results.json nor config.json.")
     config, epochs = read_config(run), read_epochs(run)
     first, last = (_number(epochs.fitness_mean[index]) for index in (0, -1))
@@ -58,7 +59,7 @@ def _evolution(run: Path) -> dict[str, Any]:
         "wall clock": _duration(float(np.nansum(epochs.seconds))),
         "lifetimes non-finite": f"{int(np.nansum(epochs.nonfinite)):,}",
     }
-    if (run / "loss.json").is_file():
+    if os.path.isfile(run / "loss.json"):
         facts["loss sha256"] = read_object(run / "loss.json", "sha256")["sha256"]
     facts["started from"] = "a fresh phi"
     if config.get("warm_start") is not None:
@@ -75,7 +76,7 @@ def _evolution(run: Path) -> dict[str, Any]:
 
 def _comparison(run: Path) -> dict[str, Any] | None:
     """Gather what the page says about a comparison or learning; None where there is none."""
-    if not (run / "results.json").is_file():
+    if not os.path.isfile(run / "results.json"):
         return None
     results, lifetimes = read_results(run), read_lifetimes(run)
     words = "Comparison" if results["kind"] == "compare" else "Learning"

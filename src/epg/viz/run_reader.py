@@ -19,6 +19,7 @@ from epg.storage.files import read_json, read_tensors
 from epg.storage.metrics import read_metrics
 
 Floats = NDArray[np.floating[Any]]
+LARGEST = 1e80  # square of what a float32 holds: larger numbers were never computed here
 
 
 @dataclass(frozen=True)
@@ -150,9 +151,11 @@ def _read_columns(path: Path, record: type) -> Floats | tuple[()]:
     names = [field.name for field in fields(record)]
     rows = [[with_keys(line, path, names)[name] for name in names] for line in read_metrics(path)]
     try:
-        return np.array(rows, dtype=float).T  # null becomes NaN
+        columns = np.array(rows, dtype=float).T  # null becomes NaN
     except (ValueError, TypeError) as error:
         raise BadInput(f"{path} is damaged: {error}.") from None
+    require(bool((np.abs(np.nan_to_num(columns)) <= LARGEST).all()), f"{path} is damaged: no epoch has such numbers.")
+    return columns
 
 
 def with_keys(data: Any, path: Path, required: Sequence[str] = ()) -> dict[str, Any]:
@@ -164,11 +167,12 @@ def with_keys(data: Any, path: Path, required: Sequence[str] = ()) -> dict[str, 
 
 
 def _count(value: Any, name: str, path: Path) -> None:
-    require(type(value) is int and value > 0, f"{path} is damaged: {name} is {value!r}.")
+    require(type(value) is int and 0 < value < 2**31, f"{path} is damaged: {name} is {value!r}.")
 
 
 def _interval(data: Any, path: Path) -> dict[str, float]:
     ends = {name: with_keys(data, path, ("value", "low", "high"))[name] for name in ("value", "low", "high")}
     for name, end in ends.items():
-        require(end is None or type(end) in (int, float), f"{path} is damaged: {name} is {end!r}.")
+        usual = end is None or (type(end) in (int, float) and abs(end) <= LARGEST)
+        require(usual, f"{path} is damaged: {name} is {end!r}.")
     return {name: math.nan if end is None else float(end) for name, end in ends.items()}

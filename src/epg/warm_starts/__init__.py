@@ -5,6 +5,7 @@ Optional, charged to the budget, and named in the manifest and in every table th
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,4 +47,4 @@ def load_warm_start(path: str | Path, settings: Settings) -> WarmStart:
 
 def _holds(path: str | Path, kind: Kind) -> bool:
     path = Path(path)
-    return path.name in (kind.manifest, kind.tensors) or (path / kind.manifest).is_file()
+    return path.name in (kind.manifest, kind.tensors) or os.path.isfile(path / kind.manifest)

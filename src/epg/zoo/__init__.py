@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -84,9 +85,9 @@ def zoo_names() -> list[str]:
 
 def load_loss(where: str | Path) -> Loss:
     """Load a loss by its name in the zoo, or from a run directory, loss.json or loss.safetensors."""
-    if str(where) in zoo_names() and not Path(where).exists():
+    if str(where) in zoo_names() and not os.path.exists(where):
         where = ZOO / str(where)
-    if not Path(where).exists():
+    if not os.path.exists(where):
         names = ", ".join(zoo_names()) or "none"
         raise BadInput(f"no loss at {where}: give a run directory, or the name of a loss in the zoo ({names}).")
     loaded = load_artefact(where)
@@ -96,7 +97,7 @@ def load_loss(where: str | Path) -> Loss:
 def list_losses(runs: Path) -> Iterator[LossEntry]:
     """Yield the losses of the zoo, then those of the runs below `runs`; damaged ones are left out."""
     for shipped, root in ((True, ZOO), (False, runs)):
-        for manifest in sorted(root.glob(f"**/{LOSS.manifest}")):
+        for manifest in sorted(root.glob(f"**/{LOSS.manifest}")) if os.path.isdir(root) else ():
             try:
                 artefact = load_artefact(manifest)
                 settings = from_dict(Settings, artefact.manifest["settings"])
@@ -104,5 +105,5 @@ def list_losses(runs: Path) -> Iterator[LossEntry]:
                 continue
             name = manifest.parent.name if shipped else str(manifest.parent)
             measured = manifest.parent / HELD_OUT
-            held_out = read_json(measured) if shipped and measured.is_file() else None
+            held_out = read_json(measured) if shipped and os.path.isfile(measured) else None
             yield LossEntry(name, shipped, artefact, settings, held_out)
