@@ -123,5 +123,5 @@ def test_a_place_that_cannot_be_written_is_refused(run: Run) -> None:
         MetricsWriter(run)
     run.metrics.rmdir()
     run.tensorboard.touch()
-    with pytest.raises(BadInput, match="cannot be written"):
+    with pytest.raises(BadInput, match="tensorboard cannot be made: File exists"):
         MetricsWriter(run)

@@ -16,11 +16,13 @@ import pytest
 
 import epg
 from epg.core.errors import BadInput
+from epg.executors import make_executor
 from epg.storage import run as store
 from epg.storage.artefact import _manifest_digest
 from epg.storage.checkpoint_writer import CheckpointWriter
 from epg.storage.files import encode_tensors, write_json
 from epg.storage.loss_artefact import load_loss, save_loss
+from epg.storage.metrics import MetricsWriter
 from epg.storage.policy_artefact import load_policy, save_policy
 from epg.storage.run import CHECKPOINT_FORMAT, RUN_FORMAT, Run
 
@@ -161,6 +163,52 @@ def test_a_second_process_is_refused_until_the_first_is_dead(run: Run) -> None:
             other.kill()
     with run.lock():
         pass
+
+
+@pytest.mark.parametrize("what", ["moved", "deleted", "replaced"])
+def test_a_run_that_is_no_longer_there_is_noticed_and_a_strangers_left_alone(what: str, run: Run) -> None:
+    with run.lock(), MetricsWriter(run) as metrics:
+        metrics.write(0, {"a": 1})
+        run.save_checkpoint(1, state(1), {})
+        run.path.rename(run.path.parent / "elsewhere")
+        if what == "deleted":
+            shutil.rmtree(run.path.parent / "elsewhere")
+        if what == "replaced":
+            Run.create(run.path, CONFIG)
+        writes = (
+            lambda: metrics.write(1, {"a": 2}),
+            lambda: run.save_checkpoint(2, state(2), {}),
+        )
+        for write in writes:
+            with pytest.raises(BadInput, match=r"run was moved, deleted or replaced while it was in use: stopped"):
+                write()
+    assert run.path.exists() == (what == "replaced")
+    assert what != "replaced" or os.listdir(run.path) == ["config.json"]
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "tensorboard", "metrics.jsonl", ".lock", "logs"])
+def test_symbolic_links_in_a_run_are_not_followed(name: str, run: Run, tmp_path: Path) -> None:
+    strangers = tmp_path / "strangers"
+    strangers.mkdir()
+    for file in ("epoch-000001.safetensors", ".a.0a0a0a0a.tmp"):
+        (strangers / file).write_text("mine")
+    target = strangers if name in ("checkpoints", "tensorboard", "logs") else strangers / "epoch-000001.safetensors"
+    (run.path / name).symlink_to(target)
+
+    def work() -> None:
+        with run.lock(), MetricsWriter(run) as metrics:
+            metrics.write(0, {"a": 1})
+            for epoch in (5, 6, 7):
+                run.save_checkpoint(epoch, state(epoch), {})
+            with make_executor("local", "workloads:double", {"factor": 2}, 1, run.logs) as executor:
+                executor.map([{"x": np.asarray(1)}])
+
+    with pytest.raises(BadInput, match=rf"{name} is a symbolic link|cannot be written: Too many levels of symbolic"):
+        work()
+    assert {path.name: path.read_text() for path in strangers.iterdir()} == {
+        "epoch-000001.safetensors": "mine",
+        ".a.0a0a0a0a.tmp": "mine",
+    }
 
 
 def test_the_lock_clears_what_a_killed_writer_left(run: Run) -> None:

@@ -146,7 +146,9 @@ def evolve_defaults(arguments: Sequence[str]) -> Evolve | None:
         require(wants_help, "evolve needs the family before its options: epg evolve FAMILY [OPTIONS].")
         return None
     if given.resume and given.run is not None and named is not None:
-        begun = next(iter(sorted(given.run.glob("seed-*"))), given.run)  # all seeds have the same settings
+        begun = next(
+            iter(sorted(given.run.glob("seed-*")) if os.path.isdir(given.run) else ()), given.run
+        )  # all seeds have the same settings
         settings = api.resumed_settings(begun, named)
     elif given.config is not None:
         settings = api.load_settings(given.config, named, given.preset)

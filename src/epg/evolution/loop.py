@@ -195,6 +195,7 @@ class Evolution:
 
     def save_loss(self, run: Run) -> EvolutionResult:
         """Save the loss artefact."""
+        run.check_place()
         curve = [record["fitness_mean"] for record in read_metrics(run.metrics)]
         tensors = {"phi": self.strategy.phi} | _stats_tensors(self.obs_stats)
         digest = save_loss(run.path, tensors, self.manifest(run, curve))

@@ -18,6 +18,7 @@ from epg.core.runtime import single_threaded_environment
 from epg.executors import wire
 from epg.executors.base import ExecutorFailed, Work
 from epg.executors.pool import TICK_SECONDS, Batch, Pool, Worker
+from epg.storage.files import make_directory, open_to_append
 
 # Linux is asked (PR_SET_PDEATHSIG = 1) to end a worker with the thread that started it, even a stopped one; at once,
 # before anything that takes time.
@@ -79,8 +80,8 @@ class WorkerProcess(Worker):
 
 def _launch(descriptor: int, log: Path | None) -> subprocess.Popen[bytes]:
     if log is not None:
-        log.parent.mkdir(parents=True, exist_ok=True)
-    with open(os.devnull if log is None else log, "ab") as output:
+        make_directory(log.parent, parents=False)  # a run that was deleted stays so
+    with open_to_append(Path(os.devnull) if log is None else log) as output:
         return subprocess.Popen(
             # -P: PYTHONPATH is the whole path; the current directory must not come before it.
             [sys.executable, "-P", "-c", WORKER, str(descriptor), *module_path()],

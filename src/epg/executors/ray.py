@@ -38,6 +38,7 @@ from epg.executors.base import Cluster, Evaluate, ExecutorFailed, Work, explain
 from epg.executors.local import available_cores, worker_environment
 from epg.executors.pool import MAX_LOST, TICK_SECONDS, Batch, Pool, Worker
 from epg.executors.worker import answer, load
+from epg.storage.files import make_directory, open_to_append
 
 FAILING_SECONDS = 5.0
 """Workers lost on one node within this time over different requests are the node's fault."""
@@ -189,10 +190,10 @@ class RayExecutor(Pool[_Actor]):
 
     def _write_log(self, text: str) -> None:
         if self._log is not None:
-            with contextlib.suppress(OSError):  # a full disk must not end a run that could go on
-                self._log.parent.mkdir(parents=True, exist_ok=True)
-                with open(self._log, "a") as file:
-                    file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text.rstrip()}\n")
+            with contextlib.suppress(OSError, BadInput):  # a full disk must not end a run that could go on
+                make_directory(self._log.parent, parents=False)
+                with open_to_append(self._log) as file:
+                    file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text.rstrip()}\n".encode())
 
     def _see_log(self, worker: _Actor) -> str:
         return "no log was kept" if self._log is None else f"see {self._log}"

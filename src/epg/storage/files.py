@@ -16,7 +16,7 @@ import secrets
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import safetensors
@@ -88,15 +88,22 @@ def _sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def make_directory(path: Path) -> None:
-    """Make a directory and its parents, on disk, unless it is there."""
+def make_directory(path: Path, parents: bool = True) -> None:
+    """Make a directory, on disk, unless it is there; a symbolic link in its place is refused."""
+    require(not os.path.islink(path), f"{path} is a symbolic link, which is not followed: remove it.")
     missing = [folder for folder in (path, *path.parents) if not os.path.exists(folder)]
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(parents=parents, exist_ok=True)
         for folder in missing:
             _sync_directory(folder.parent)
     except OSError as error:
         raise BadInput(f"{path} cannot be made: {error.strerror or error}.") from error
+
+
+def open_to_append(path: Path) -> BinaryIO:
+    """Open a file to append to, unbuffered; a symbolic link in its place is not followed (OSError)."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+    return open(os.open(path, flags, 0o666), "ab", buffering=0)
 
 
 def read_bytes(path: Path, limit: int) -> bytes:

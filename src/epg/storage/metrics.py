@@ -13,7 +13,7 @@ from typing import Any
 
 from epg.core.errors import BadInput, require
 from epg.core.plain import plain
-from epg.storage.files import parse_json, read_bytes, write_atomic
+from epg.storage.files import make_directory, open_to_append, parse_json, read_bytes, write_atomic
 from epg.storage.run import Run
 
 MAX_METRICS_BYTES = 2**30
@@ -28,11 +28,12 @@ class MetricsWriter:
         from tensorboardX.record_writer import register_writer_factory
 
         register_writer_factory(_Mirrors.PREFIX, _Mirrors())
-        self._path = run.metrics
+        self._run, self._path = run, run.metrics
         try:
             with contextlib.ExitStack() as stack:
                 # Unbuffered: what a full disk refused must not be tried again, and fail again, on closing.
-                self._file = stack.enter_context(open(run.metrics, "ab", buffering=0))
+                self._file = stack.enter_context(open_to_append(run.metrics))
+                make_directory(run.tensorboard)
                 # A suffix of its own: sessions begun within one second would overwrite each other's events.
                 suffix = f".{time.time_ns()}"
                 place = f"{_Mirrors.PREFIX}:{run.tensorboard}"
@@ -52,6 +53,7 @@ class MetricsWriter:
 
     def write(self, epoch: int, values: Mapping[str, Any]) -> None:
         """Append the line of `epoch`; a number that is not finite becomes null, and TensorBoard skips it."""
+        self._run.check_place()
         record = plain({"epoch": epoch, **values})
         try:
             line = memoryview((json.dumps(record, allow_nan=False) + "\n").encode())
@@ -83,8 +85,7 @@ class _Mirrors:
     PREFIX = "epg-mirror"
 
     def directory_check(self, path: str) -> None:
-        """Make the directory."""
-        os.makedirs(path.removeprefix(f"{self.PREFIX}:"), exist_ok=True)
+        """Nothing: the directory was made before."""
 
     def open(self, path: str) -> _Mirror:
         """Open a file to write."""

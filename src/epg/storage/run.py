@@ -30,6 +30,7 @@ from epg.storage.files import (
     check_format,
     encode_tensors,
     make_directory,
+    open_to_append,
     parse_json,
     read_json,
     read_tensors,
@@ -42,6 +43,10 @@ CHECKPOINT_FORMAT = 3
 KEPT_CHECKPOINTS = 2
 
 _CHECKPOINT_NAME = re.compile(r"epoch-(\d{6,})\.safetensors")
+
+
+_LOCKED: dict[Path, os.stat_result] = {}
+"""The lock file of each run that this process holds, as it was when taken."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,8 @@ class Run:
         check_vacant(path)
         missing = [folder for folder in (path, *path.parents) if not os.path.exists(folder)]
         try:
-            make_directory(path)
+            if not os.path.isdir(path):
+                make_directory(path)
             write_json(path / "config.json", config, replace=False)  # two may create at once
         except BaseException:
             for folder in missing:
@@ -137,7 +143,7 @@ class Run:
     def lock(self) -> Iterator[None]:
         """Keep every other process from working in this run; the kernel lets go if this one dies."""
         try:
-            file = open(self.path / ".lock", "ab")  # noqa: SIM115 (closed below)
+            file = open_to_append(self.path / ".lock")
         except OSError as error:
             raise BadInput(f"{self.path} cannot be written: {error.strerror or error}.") from error
         with file:
@@ -148,11 +154,26 @@ class Run:
             except OSError as error:  # a file system without locks
                 raise BadInput(f"{self.path} cannot be locked: {error.strerror or error}.") from error
             self._sweep()
-            yield
+            _LOCKED[self.path] = os.fstat(file.fileno())
+            try:
+                yield
+            finally:
+                del _LOCKED[self.path]
+
+    def check_place(self) -> None:
+        """Refuse to write where another directory has taken the place of the one that was locked."""
+        locked = _LOCKED.get(self.path)
+        try:
+            here = locked is None or os.path.samestat(os.lstat(self.path / ".lock"), locked)
+        except OSError:
+            here = False
+        require(
+            here, f"{self.path} was moved, deleted or replaced while it was in use: stopped, nothing is written there."
+        )
 
     def _sweep(self) -> None:
         # Files written aside by a process that was killed: with the lock held, nobody is still writing them.
-        for folder in (self.path, self.checkpoints):
+        for folder in (self.path, *(() if os.path.islink(self.checkpoints) else (self.checkpoints,))):
             for leftover in folder.glob(".*.tmp"):
                 with contextlib.suppress(OSError):
                     leftover.unlink()
@@ -166,6 +187,7 @@ class Run:
             "config_sha256": self.digest,
             "info": json.dumps(plain(info), allow_nan=False),
         }
+        self.check_place()
         make_directory(self.checkpoints)
         path = self.checkpoints / f"epoch-{epoch:06d}.safetensors"
         write_atomic(path, encode_tensors(tensors, metadata))
