@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from epg.core.errors import BadInput
 from epg.core.runtime import (
     SINGLE_THREADED,
     compilation_cache_directory,
+    drop_damaged_programs,
     single_threaded_environment,
     use_single_thread,
 )
@@ -393,6 +395,25 @@ def test_the_environment_is_only_set_while_jax_can_still_read_it(monkeypatch: py
     monkeypatch.delitem(sys.modules, "jax")
     assert use_single_thread()
     assert os.environ["OMP_NUM_THREADS"] == "1"
+
+
+def test_damaged_programs_are_dropped(tmp_path: Path) -> None:
+    program = zlib.compress(b"program" * 1000)
+    for name, data in {
+        "good": program,
+        "cut": program[:-5],
+        "flipped": program[:9] + b"?" + program[10:],
+        "": b"",
+    }.items():
+        (tmp_path / f"jit_{name}-cache").write_bytes(data)
+    (tmp_path / "other").write_bytes(b"x")
+    drop_damaged_programs(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"jit_good-cache", "other", ".checked"}
+    (tmp_path / "jit_good-cache").write_bytes(program[:100])  # damaged later
+    drop_damaged_programs(tmp_path)
+    assert not (tmp_path / "jit_good-cache").exists()
+    drop_damaged_programs(tmp_path / "none")
+    assert not (tmp_path / "none").exists()
 
 
 def test_compiled_programs_have_a_home(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,14 +2,13 @@
 
 The same verbs as the command line: `epg.evolve`, `epg.learn`, `epg.compare`, `epg.baseline`, `epg.act`, `epg.check`,
 `epg.report`, `epg.render`; `epg.load_loss` and `epg.load_policy` open what they saved. Importing `epg` loads nothing
-heavy; JAX comes with the first verb that needs it. The families are also Gymnasium environments: `import epg,
-gymnasium; gymnasium.make("epg/RandomHopper-v0")`.
+heavy; JAX comes with the first verb that needs it. The families are also Gymnasium environments: `import epg.envs`, or
+`import epg` after Gymnasium, registers them. (Gymnasium 1 has no entry point for plugins.)
 """
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
-
-from epg.envs.register import announce
 
 __version__ = "0.1.0"
 
@@ -81,4 +80,5 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-announce()
+if "gymnasium" in sys.modules:
+    importlib.import_module("epg.envs")

@@ -23,7 +23,7 @@ from epg.cli.render import Render
 from epg.cli.runs import Demo, Losses, Report
 from epg.core.errors import BadInput, require
 from epg.core.interrupts import exit_code, stop_on_signals
-from epg.core.runtime import use_single_thread
+from epg.core.runtime import compilation_cache_directory, drop_damaged_programs, use_single_thread
 
 VERBS: dict[str, type] = {
     "demo": Demo,
@@ -85,7 +85,9 @@ def _run(arguments: Sequence[str]) -> None:
     try:
         if _working_directory() not in sys.path:
             sys.path.append(_working_directory())  # where a user's module:attribute is
-        _parse(list(arguments)).main()
+        verb = _parse(list(arguments))
+        drop_damaged_programs(compilation_cache_directory())
+        verb.main()
     except BadInput as error:
         say(f"epg: {error}", stderr=True)
         sys.exit(2)

@@ -5,8 +5,10 @@ The variables count only if they are set before JAX is imported, so JAX is impor
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -59,3 +61,26 @@ def compilation_cache_directory() -> Path:
     """Return where compiled programs are kept between processes: $EPG_CACHE, or ~/.cache/epg/xla."""
     chosen = os.environ.get("EPG_CACHE")
     return Path(chosen) if chosen else Path.home() / ".cache" / "epg" / "xla"
+
+
+def drop_damaged_programs(directory: Path) -> None:
+    """Delete the compiled programs that changed since the last look and cannot be read.
+
+    JAX compiles what it cannot read, but keeps the damaged entry: it would compile at every start.
+    """
+    with contextlib.suppress(OSError):  # no cache yet, or none of ours
+        stamp = directory / ".checked"
+        checked = stamp.stat().st_mtime - 1.0 if stamp.exists() else 0.0  # clocks of file systems are coarse
+        entries = [it for it in os.scandir(directory) if it.name.endswith("-cache")]
+        stamp.touch()
+        for entry in entries:
+            if entry.stat().st_mtime >= checked and _is_damaged(Path(entry.path)):
+                os.unlink(entry.path)
+
+
+def _is_damaged(path: Path) -> bool:
+    data = path.read_bytes()
+    try:
+        return len(data) == 0 or (data[0] == 0x78 and not zlib.decompress(data))  # JAX may have used another format
+    except zlib.error:
+        return True

@@ -1,6 +1,6 @@
 """Our families as Gymnasium environments: `gymnasium.make("epg/RandomHopper-v0", task_seed=7)`, for any learner.
 
-`import epg` registers them (envs/register.py); `gymnasium.make("epg:epg/RandomHopper-v0")` needs no import before it.
+`import epg.envs` registers them; `gymnasium.make("epg.envs:epg/RandomHopper-v0")` needs no import before it.
 """
 
 from collections.abc import Mapping
