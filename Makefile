@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help install demo test test-slow test-sb3 bench pictures lint format clean venv
+.PHONY: help install demo test test-slow test-sb3 audit bench pictures lint format clean venv
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -22,13 +22,22 @@ demo: $(RUN) ## evolve two losses and compare them with PPO
 test: lint ## lint, types and every fast test
 	$(BIN)/python -m pytest -m "not slow and not sb3" -n 2 --dist loadfile
 
-test-slow: $(DEV) ## the learning tests that take minutes
+test-slow: $(DEV) ## learning, 20 000 mutants, 100 kills and a soak: an hour
 	$(BIN)/python -m pytest -m slow
 
 test-sb3: $(DEV) ## install Stable-Baselines3 (and PyTorch) and train with it
 	$(PIP) torch
 	$(PIP) -e '.[dev,sb3]'
 	$(BIN)/python -m pytest -m sb3 tests/test_sb3.py
+
+# pip-audit lives apart, so that its own dependencies do not mix with ours.
+audit: ## known vulnerabilities of the pinned versions; offline, it says so and goes on
+	@test -x $(VENV)-audit/bin/pip-audit || { $(PYTHON) -m venv $(VENV)-audit && \
+	$(VENV)-audit/bin/python -m pip install -qq --disable-pip-version-check pip-audit; } || \
+	{ echo "audit: pip-audit cannot be installed (offline?): nothing was checked."; exit 0; }; \
+	said=$$($(VENV)-audit/bin/pip-audit -r constraints.txt --no-deps --disable-pip --progress-spinner off 2>&1); code=$$?; \
+	echo "$$said"; case "$$said" in *onnectionError*|*"Failed to connect"*|*"Max retries"*) \
+	echo "audit: the list of vulnerabilities cannot be reached: nothing was checked."; exit 0;; esac; exit $$code
 
 bench: $(RUN) ## measure environment steps per second
 	$(BIN)/epg bench
@@ -46,7 +55,7 @@ format: $(DEV) ## let ruff format and fix what it can
 	$(BIN)/python -m ruff check --fix .
 
 clean: ## remove .venv, caches and builds; runs/ stays
-	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-audit build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The run stamp is away while pip works: what was interrupted, even by kill -9, starts anew with the next make.

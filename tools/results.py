@@ -108,6 +108,8 @@ def measure(name: str, means: dict[str, float]) -> Result:
         "spent": {run.name: _spent(load_loss(run), run) | {"training": means[run.name]} for run in runs}
         or {name: _spent(shipped)},
         "side": _sides(family),
+        "lifetimes": compared.table["lifetimes"],
+        "spread": {key: methods[method]["spread"] for key, method in of.items()},
         "finals": {key: [round(float(it), 4) for it in values] for key, values in finals.items()},
     }
 
@@ -184,7 +186,20 @@ def section(name: str, result: Result) -> list[str]:
         lines.append(
             f"| {label} | {length:,} | {interval(values)} | {values.mean():.{digits}f} | {cells[0]} | {cells[1]} |"
         )
-    return [*lines, *_direction_table(result, finals), *_cost_table(result, finals), *_pictures(name)]
+    return [*lines, *_spread(result), *_direction_table(result, finals), *_cost_table(result, finals), *_pictures(name)]
+
+
+def _spread(result: Result) -> list[str]:
+    """Say how far the interquartile mean moves with other random numbers on the same tasks."""
+    spread, number = result.get("spread", {}), result.get("lifetimes", 1)
+    if number == 1:
+        return ["", "One lifetime per task."]
+    loss, ppo, long = (f"{spread[key]:.2g}" for key in ("shipped", "ppo", "ppo_long"))
+    return [
+        "",
+        f"Mean of {number} lifetimes per task. From one lifetime to another the interquartile mean has a standard "
+        f"deviation of {loss} (loss), {ppo} (PPO) and {long} (PPO, more steps); from one company to another it has none.",
+    ]
 
 
 def _direction_table(result: Result, finals: dict[str, np.ndarray]) -> list[str]:
