@@ -198,7 +198,7 @@ def _spread(result: Result) -> list[str]:
     return [
         "",
         f"Mean of {number} lifetimes per task. From one lifetime to another the interquartile mean has a standard "
-        f"deviation of {loss} (loss), {ppo} (PPO) and {long} (PPO, more steps); from one company to another it has none.",
+        f"deviation of {loss} (loss), {ppo} (PPO) and {long} (PPO, more steps); company moves it by nothing.",
     ]
 
 
