@@ -10,8 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import tyro
-
+from epg import api
 from epg.api import ExecutorFailed
 from epg.cli.act import Act
 from epg.cli.bench import Bench
@@ -19,9 +18,10 @@ from epg.cli.evolve import Evolve, parse_evolve
 from epg.cli.families import Check, Tasks
 from epg.cli.learning import Baseline, Compare, Learn, Probe
 from epg.cli.output import say
+from epg.cli.parsing import completion, parse
 from epg.cli.render import Render
 from epg.cli.runs import Demo, Losses, Report
-from epg.core.errors import BadInput, require
+from epg.core.errors import BadInput, did_you_mean, require
 from epg.core.interrupts import exit_code, stop_on_signals
 from epg.core.runtime import compilation_cache_directory, drop_damaged_programs, use_single_thread
 
@@ -48,7 +48,7 @@ def _parse(arguments: Sequence[str]) -> Any:
     verb, rest = arguments[0], arguments[1:]
     if verb == "evolve":
         return parse_evolve(rest)
-    return tyro.cli(VERBS[verb], args=rest, prog=f"epg {verb}")
+    return parse(VERBS[verb], rest, f"epg {verb}")
 
 
 def _help(arguments: Sequence[str]) -> None:
@@ -58,11 +58,18 @@ def _help(arguments: Sequence[str]) -> None:
 
         print(f"epg {__version__}")
         sys.exit(0)
-    require(wanted, f"unknown command {arguments[0]!r}: choose one of {', '.join(VERBS)}." if arguments else "")
+    if arguments and arguments[0] == "completion":
+        shell = "".join(arguments[1:])
+        require(shell in ("bash", "zsh"), "name your shell: epg completion bash, or epg completion zsh.")
+        print(completion(VERBS, [*api.REGISTRY, *api.zoo_names()], shell), end="")
+        sys.exit(0)
+    if not wanted:
+        near = did_you_mean(arguments[0], VERBS)
+        raise BadInput(f"unknown command {arguments[0]!r}{near}: choose one of {', '.join(VERBS)}.")
     print("usage: epg COMMAND [OPTIONS]\n\nEvolve a loss function; train policies with it.\n\ncommands:")
     for name, verb in VERBS.items():
         print(f"  {name:<10}{(verb.__doc__ or '').splitlines()[0]}")
-    print("\n`epg COMMAND --help` lists the options of a command.")
+    print('\n`epg COMMAND --help` lists its options. `eval "$(epg completion bash)"` (or zsh) completes them.')
     sys.exit(0)
 
 

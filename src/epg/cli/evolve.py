@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import tyro
 from tyro.conf import Positional
 
 from epg import api
 from epg.cli.arguments import Family
 from epg.cli.dry_run import print_plan
 from epg.cli.output import print_json, say
+from epg.cli.parsing import parse
 from epg.cli.progress import evolve_with_bar, resumable, status_line
 from epg.core.errors import require
 from epg.settings import (
@@ -123,13 +123,13 @@ class Evolve:
         return again + (["--cpus", f"{self.cpus:g}"] if self.cpus != 1 else [])
 
 
-def parse_evolve(arguments: Sequence[str]) -> Evolve:
+def parse_evolve(arguments: Sequence[str]) -> Any:
     """Parse `epg evolve FAMILY ...`; the defaults are those of the family's preset, or of the run to resume."""
     default = evolve_defaults(arguments)
     if default is None:
-        return tyro.cli(Evolve, args=arguments, prog="epg evolve")
+        return parse(Evolve, arguments, "epg evolve")
     # A positional argument with a default is not in tyro's usage line.
-    return tyro.cli(Evolve, args=arguments, prog="epg evolve FAMILY", default=default)
+    return parse(Evolve, arguments, "epg evolve FAMILY", default=default)
 
 
 def evolve_defaults(arguments: Sequence[str]) -> Evolve | None:

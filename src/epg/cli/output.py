@@ -37,7 +37,9 @@ def say(text: object, stderr: bool = False, style: str | None = None) -> None:
 
 
 def print_table(table: Table) -> None:
-    """Print a table on standard output, wide enough for its content."""
+    """Print a table on standard output: wide enough for its content, or folded; nothing is cut."""
+    for column in table.columns:
+        column.overflow = "fold"
     console(stderr=False, width=None if Console().is_terminal else 200).print(table)
 
 

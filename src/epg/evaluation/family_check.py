@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from epg.core.spaces import Spaces
-from epg.evaluation.check_rollouts import ROWS, CheckedFamily
+from epg.evaluation.check_rollouts import ROWS, CheckedFamily, Rows
 from epg.families.base import HostFamily, JaxFamily, StepResult, unstack
+from epg.families.gym_factory import GymFamily
 
 SHORT = 10
 """Steps that are too few for rounding errors to grow."""
@@ -143,6 +144,8 @@ def _repeats(checked: CheckedFamily) -> str | None:
     rows, host = checked.rows(), isinstance(checked.family, HostFamily)
     again = checked if host else CheckedFamily(checked.family)  # only a new trace of JAX functions could differ
     same = checked.rollout(rows).equals(again.rollout(rows))
+    if not same and isinstance(checked.family, GymFamily):
+        return "make(seed) must give the same task for the same seed, and reset(seed) the same episode: draw from them"
     return None if same else "the same keys and actions must give the same rollout"
 
 
@@ -168,9 +171,16 @@ def _batches(checked: CheckedFamily) -> str | None:
 
 def _varies(checked: CheckedFamily) -> str | None:
     tasks = checked.tasks(jax.random.split(jax.random.key(5), 16))
-    if any(np.ptp(np.asarray(leaf), axis=0).any() for leaf in jax.tree.leaves(tasks) if np.size(leaf)):
+    if not any(np.ptp(np.asarray(leaf), axis=0).any() for leaf in jax.tree.leaves(tasks) if np.size(leaf)):
+        return "16 tasks came out alike: sample must use its key"
+    rows = checked.rows(seed=5)
+    keys, actions = jnp.repeat(rows.keys[:1], ROWS), jnp.repeat(rows.actions[:, :1], ROWS, axis=1)
+    seen = checked.rollout(Rows(rows.tasks, keys, actions))
+    if any(not seen.row(0).equals(seen.row(index)) for index in range(1, ROWS)):
         return None
-    return "16 tasks came out alike: sample must use its key"
+    if isinstance(checked.family, GymFamily):
+        return "make ignores its seed: three seeds gave environments that behave alike, episode for episode"
+    return "three tasks behave alike with the same actions: reset, observe and step must use the task"
 
 
 def _balanced(checked: CheckedFamily) -> str | None:

@@ -1,11 +1,12 @@
 """Families by name. Registering one is this file's line, its family file and its recipe file."""
 
 import importlib
+import re
 import sys
 from dataclasses import dataclass
 from typing import Any
 
-from epg.core.errors import BadInput, require
+from epg.core.errors import BadInput, did_you_mean, require
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,10 @@ def load(name: str) -> Any:
     entry = REGISTRY.get(name)
     module, _, attribute = (entry.target if entry else name).partition(":")
     if not attribute or not module or module.startswith("."):
-        raise BadInput(f"unknown family {name!r}: choose one of {', '.join(REGISTRY)}, or module:attribute.")
+        if re.fullmatch(r"(\w+/)?[\w.-]+-v\d+", name):
+            raise BadInput(f"{name} is a Gymnasium id: wrap it with epg.gym_family, and name my_module:MY_FAMILY.")
+        near, known = did_you_mean(name, REGISTRY), ", ".join(REGISTRY)
+        raise BadInput(f"unknown family {name!r}{near}: choose one of {known}, or module:attribute.")
     try:
         return getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as error:

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from epg.core.errors import BadInput
+from epg.core.errors import BadInput, did_you_mean
 from epg.settings import Settings, from_dict
 from epg.storage.files import read_json
 from epg.storage.loss_artefact import LOSS, LossArtefact
@@ -88,8 +88,8 @@ def load_loss(where: str | Path) -> Loss:
     if str(where) in zoo_names() and not os.path.exists(where):
         where = ZOO / str(where)
     if not os.path.exists(where):
-        names = ", ".join(zoo_names()) or "none"
-        raise BadInput(f"no loss at {where}: give a run directory, or the name of a loss in the zoo ({names}).")
+        names, near = ", ".join(zoo_names()) or "none", did_you_mean(str(where), zoo_names())
+        raise BadInput(f"no loss at {where}{near}: give a run directory, or the name of a loss in the zoo ({names}).")
     loaded = load_artefact(where)
     return Loss(loaded.phi, loaded.tensors, loaded.manifest)
 

@@ -1,0 +1,80 @@
+"""Arguments to verbs: tyro's parser, its complaints as one sentence, and what a shell needs to complete them."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, get_type_hints
+
+import tyro
+
+from epg.core.errors import BadInput, did_you_mean
+
+
+def parse(verb: Any, arguments: Sequence[str], prog: str, **how: Any) -> Any:
+    """Parse a verb's arguments; what is wrong with them is one sentence."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(verb, args=arguments, prog=prog, **how)
+    except SystemExit as end:
+        if not end.code:
+            raise
+        raise BadInput(_sentence(said.getvalue(), options_of(verb), prog)) from None
+    finally:
+        if sys.exc_info()[0] is None:
+            sys.stderr.write(said.getvalue())
+
+
+def _sentence(box: str, options: Iterable[str], prog: str) -> str:
+    """Turn tyro's box into a sentence: its first paragraph, and the nearest option or choice."""
+    box = re.sub(r"\x1b\[[0-9;]*m", "", box)  # colours
+    sections = re.split(
+        r"\n[ │|]*[─-]{8,}[ │|]*(?=\n)", f"\n{box}"
+    )  # without a terminal there is no frame, but a title
+    text = " ".join(re.sub(r"^[╭╰].*|[│|]", "", sections[0 if "╭" in box else 1], flags=re.MULTILINE).split()).rstrip(
+        "."
+    )
+    wrong = re.match(r"Unrecognized options: (--[^\s,]+)", text)
+    choice = re.match(r"invalid choice '(.*?)' .*Expected one of \((.*)\)", text)
+    if wrong:
+        known = list(options)
+        nested = [it for it in known if it.endswith(f".{wrong[1].removeprefix('--')}")]
+        text += f" (did you mean {' or '.join(nested)}?)" if nested else did_you_mean(wrong[1], known)
+    elif choice:
+        text += did_you_mean(choice[1], re.findall(r"'([^']+)'", choice[2]))
+    return f"{text}; see {prog} --help."
+
+
+def options_of(verb: Any, prefix: str = "--") -> list[str]:
+    """Return the options of a verb, as they are typed."""
+    found, hints = [], get_type_hints(verb)
+    for field in fields(verb):
+        name = f"{prefix}{field.name.replace('_', '-')}"
+        nested = hints[field.name]
+        found += options_of(nested, f"{name}.") if is_dataclass(nested) else [name]
+    return found
+
+
+BASH = """_epg() {{
+  local current="${{COMP_WORDS[COMP_CWORD]}}" options="" names="{names}"
+  if [ "$COMP_CWORD" = 1 ]; then COMPREPLY=($(compgen -W "{verbs}" -- "$current")); return; fi
+  case "${{COMP_WORDS[1]}}" in
+{cases}
+  esac
+  if [[ "$current" == -* ]]; then names="$options"; fi
+  COMPREPLY=($(compgen -W "$names" -- "$current"))
+}}
+complete -o default -F _epg epg
+"""
+
+
+def completion(verbs: Mapping[str, Any], names: Iterable[str], shell: str) -> str:
+    """Return the script that completes verbs, options, families and losses in bash or zsh."""
+    cases = "\n".join(f'    {name}) options="{" ".join(options_of(verb))}" ;;' for name, verb in verbs.items())
+    script = BASH.format(names=" ".join(names), verbs=" ".join(verbs), cases=cases)
+    return ("autoload -U +X bashcompinit && bashcompinit\n" if shell == "zsh" else "") + script
