@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from epg.evolution.loop import EpochMetrics, EvolutionResult
     from epg.families.base import Family
     from epg.policies.trained import TrainedPolicy
+    from epg.viz.watch import WatchServer
 
 __all__ = ["Cluster", "ExecutorFailed", "PresetName", "bench", "check_vacant", "list_losses", "verdicts"]
 
@@ -451,6 +452,13 @@ def render(
     about = {**_about("render", family), "task": task, "seed": seed}
     config = {**about, "loss": source, "settings": to_dict(filmed.settings)}
     return {"run": str(directory), **about, **write_film(film, title, directory, video, config)}
+
+
+def watch(run: str | Path, port: int = 0) -> WatchServer:
+    """Return the server of a live page about an evolution, on this machine only; call its `serve_forever`."""
+    from epg.viz.watch import WatchServer
+
+    return WatchServer(run, port)
 
 
 def picture(family: FamilyLike, path: str | Path) -> Path:

@@ -20,7 +20,7 @@ from epg.cli.learning import Baseline, Compare, Learn, Probe
 from epg.cli.output import say
 from epg.cli.parsing import completion, parse
 from epg.cli.render import Render
-from epg.cli.runs import Demo, Losses, Report
+from epg.cli.runs import Demo, Losses, Report, Watch
 from epg.core.errors import BadInput, did_you_mean, require
 from epg.core.interrupts import exit_code, stop_on_signals
 from epg.core.runtime import compilation_cache_directory, drop_damaged_programs, use_single_thread
@@ -36,6 +36,7 @@ VERBS: dict[str, type] = {
     "probe": Probe,
     "losses": Losses,
     "report": Report,
+    "watch": Watch,
     "render": Render,
     "check": Check,
     "bench": Bench,

@@ -75,6 +75,22 @@ class Report:
         say(api.report(self.run))
 
 
+@dataclass(frozen=True)
+class Watch:
+    """Show an evolution in the browser while it runs: a live page, on this machine only."""
+
+    run: Positional[Annotated[Path, arg(metavar="RUN")]]
+    """Run directory."""
+    port: int = 0
+    """Port of the page; 0 takes a free one."""
+
+    def main(self) -> None:
+        """Serve until Ctrl-C."""
+        with api.watch(self.run, self.port) as server:
+            say(f"{server.url}   (Ctrl-C ends it)")
+            server.serve_forever()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Demo(Verb):
     """Evolve two losses in minutes and compare them with PPO on held-out tasks."""

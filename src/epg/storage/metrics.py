@@ -19,6 +19,20 @@ from epg.storage.run import Run
 MAX_METRICS_BYTES = 2**30
 
 
+GROUPS = {
+    "fitness": ("fitness_mean", "fitness_std", "fitness_best", "fitness_worst"),
+    "signal": ("signal", "variance_between", "variance_residual"),
+    "outer": ("alpha", "step_size", "phi_norm"),
+    "health": ("nonfinite", "diverged"),
+    "speed": ("env_steps", "seconds"),
+}
+
+
+def tag_of(name: str) -> str:
+    """Return a metric's tag in TensorBoard, which groups by what stands before the slash."""
+    return next((f"{group}/{name}" for group, names in GROUPS.items() if name in names), name)
+
+
 class MetricsWriter:
     """Append one JSON line per epoch, and the numbers in it to TensorBoard."""
 
@@ -63,7 +77,7 @@ class MetricsWriter:
             raise BadInput(f"{self._path} cannot be written: {error.strerror or error}.") from error
         for name, value in record.items():
             if name != "epoch" and type(value) in (int, float):
-                self._board.add_scalar(name, value, epoch)
+                self._board.add_scalar(tag_of(name), value, epoch)
 
     def close(self) -> None:
         """Write out what is waiting and close both."""
