@@ -137,10 +137,13 @@ SMOKE = "evolve point-goal --preset smoke --run new"
 RESUME = "evolve point-goal --run {run} --resume"
 COMPARE = "compare {run} --tasks 2 --run new"
 WRONG: dict[str, tuple[str, str] | tuple[str, str, Callable[[Path], object]]] = {
-    "unknown command": ("evolv point-goal", "unknown command 'evolv': choose one of demo, tasks, evolve"),
+    "unknown command": (
+        "evolv point-goal",
+        "unknown command 'evolv' .did you mean evolve.*: choose one of demo, tasks, evolve",
+    ),
     "evolve an unknown family": (
         "evolve point-gaol --run new",
-        "unknown family 'point-gaol': choose one of point-goal",
+        "unknown family 'point-gaol' .did you mean point-goal.*: choose one of point-goal",
     ),
     "learn in an unknown family": ("learn {run} --family x --run new", "unknown family 'x'"),
     "compare in an unknown family": ("compare {run} --family x --run new", "unknown family 'x'"),

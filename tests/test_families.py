@@ -481,7 +481,7 @@ def test_family_is_found_by_its_module():
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("point-gaol", "unknown family 'point-gaol': choose one of point-goal"),
+        ("point-gaol", "unknown family 'point-gaol' .did you mean point-goal.*: choose one of point-goal"),
         ("", "unknown family"),
         ("json:", "unknown family"),
         (":POINT_GOAL", "unknown family"),
