@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from epg.core.errors import BadInput
 from epg.core.plain import plain
+from epg.evaluation.statistics import bootstrap, iqm
 from epg.storage.files import encode_tensors, write_atomic, write_json
 from epg.viz import curves, run_reader
 
@@ -103,7 +104,7 @@ def test_resample_keeps_short_series_and_uneven_bins():
     assert y.tolist() == [[3, 8]]
 
 
-def test_lifetimes_are_drawn_as_mean_quartiles_and_singles():
+def test_lifetimes_are_drawn_as_interquartile_mean_interval_and_singles():
     kl = np.arange(8.0)[:, None] * np.ones(3)
     final = np.array([1.0] * 7 + [NAN])  # a lifetime that diverged is left out: 0..6 remain
     method = run_reader.Lifetimes("ppo", "PPO", 10, final, np.ones((8, 30)), kl)
@@ -114,8 +115,44 @@ def test_lifetimes_are_drawn_as_mean_quartiles_and_singles():
     assert mean.get_ydata().tolist() == [3, 3, 3]
     assert mean.get_color() == curves.COLOURS["ppo"]
     band = axes.collections[0].get_paths()[0].vertices[:, 1]
-    assert (band.min(), band.max()) == (1.5, 4.5)
+    interval = bootstrap(np.arange(7.0))  # the tables' own, with other resamples
+    assert (band.min(), band.max()) == pytest.approx((interval.low, interval.high), abs=0.4)
     assert sum(line.get_linestyle() == ":" for line in axes.lines) == curves.SINGLES
+
+
+def test_the_interquartile_mean_of_a_curve_is_that_of_the_tables(rng):
+    values = rng.normal(size=(9, 5))
+    values[0, 1] = values[1:, 2] = values[:, 3] = NAN
+    middle, low, high = curves.iqm_band(np.delete(values, 3, axis=1))
+    expected = [iqm(values[:, 0]), iqm(values[1:, 1]), values[0, 2], iqm(values[:, 4])]
+    np.testing.assert_allclose(middle, expected)
+    assert (low <= middle).all()
+    assert (middle <= high).all()
+    assert low[2] == high[2] == values[0, 2]
+
+
+def test_a_kl_below_the_axis_is_a_gap(tmp_path):
+    kl = np.tile([1.0, 1e-30, 1e-3, 0.0, 0.1], (4, 1))
+    method = run_reader.Lifetimes("epg", "EPG", 1, np.ones(4), np.ones((4, 5)), kl)
+    axes = Figure().subplots()
+    many = run_reader.Lifetimes("ppo", "PPO", 1, np.ones(1), np.ones((1, 5)), np.geomspace(1e-3, 1, 500)[None])
+    floor = curves._scale_kl(axes, [method, many])
+    assert 1e-30 < floor < 1e-3
+    curves._draw_lifetimes(axes, method, kl, 1, floor)
+    for line in axes.lines:
+        drawn = np.asarray(line.get_ydata(), float)
+        assert (drawn[np.isfinite(drawn)] >= axes.get_ylim()[0]).all()
+
+
+def test_a_panel_of_zeros_is_left_out_and_epochs_are_counted_from_one(tmp_path):
+    nothing = {"variance_between": None, "alpha": 0.0}
+    run = write_evolution(tmp_path, [{"epoch": e, **nothing} for e in range(3)])
+    text = words(curves.fitness_over_epochs([run]))
+    assert "share" not in text
+    assert "<!-- epochs done -->" in text
+    axes = Figure().subplots()
+    curves._draw_fitness(axes, [run_reader.read_epochs(run)])
+    assert axes.lines[0].get_xdata().tolist() == [1, 2, 3]
 
 
 def test_returns_are_drawn_once_per_episode():
@@ -181,7 +218,7 @@ def test_learning_curves_counts_non_finite_lifetimes(tmp_path):
     arrays["ppo/episode_return"][5, 39:80:40] = np.inf, -np.inf
     save_curves(tmp_path, arrays)
     paths = curves.learning_curves(tmp_path)
-    assert [path.name for path in paths] == ["learning_curves.png", "learning_curves.svg"]
+    assert [path.name for path in paths] == [f"learning_curves.{kind}" for kind in ("png", "svg", "pdf")]
     assert "<!-- PPO: 3 of 8 lifetimes non-finite, not drawn -->" in words(paths)
     assert "EPG: " not in words(paths)
 

@@ -226,7 +226,7 @@ def test_paths_are_drawn_light_to_dark_from_what_was_saved(tmp_path):
     tensors = {"lifetime/qpos": path, "lifetime/reset": reset, "goal": np.array([3, 4, 0], np.float32)}
     write_atomic(tmp_path / "film.safetensors", encode_tensors(tensors, {}))
     write_json(tmp_path / "film.json", {"title": "goal-ant, held-out task 1"})
-    png, svg = curves.paths_in_the_plane(tmp_path)
+    png, svg, _ = curves.paths_in_the_plane(tmp_path)
     text = svg.read_text()
     assert "90 steps of training" in text
     assert "goal-ant, held-out task 1" in text

@@ -172,7 +172,7 @@ def test_learning_by_hand_names_the_learner(tmp_path):
 def test_evolution_shows_totals_settings_and_its_comparison(tmp_path):
     write_evolution(tmp_path)
     alone = Page(write_report(tmp_path))
-    assert "went from 12.50 to 13.50, epochs 0 to 1" in alone.text
+    assert "went from 12.50 to 13.50, epochs 1 to 2" in alone.text
     assert "|epochs|2|environment steps|1,200,000|wall clock|1 h 03 min|" in alone.text
     assert "|lifetimes non-finite|2|loss sha256|c0ffee" in alone.text
     assert "|seed|31337|" in alone.text

@@ -28,6 +28,7 @@ from epg.viz.run_reader import (
     read_results,
 )
 
+RESAMPLES = 500  # of the tasks, for the band of a curve
 POINTS = 200  # most points a curve is drawn with
 MARGIN = 1.015  # of the steps: a point at the last one is drawn whole
 SINGLES = 5  # single lifetimes drawn per method, as in the paper
@@ -37,6 +38,7 @@ COLOURS = {"epg": "#0072B2", "ppo": "#D55E00", "reinforce": "#009E73", "maml": "
 PATHS = colormaps["Greys"]
 SIGNAL, ALPHA, OTHER = "#009E73", "#CC79A7", "#555555"
 STYLE = {
+    "pdf.fonttype": 42,  # fonts that journals take
     "svg.hashsalt": "epg",  # without it every drawing gets new random ids
     "font.size": 9.0,
     "axes.spines.top": False,
@@ -57,19 +59,20 @@ def learning_curves(run: Path) -> list[Path]:
     with style.context(["default", STYLE]):
         figure = Figure(figsize=(7, 5.4), layout="constrained")
         top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
+        floor = _scale_kl(bottom, methods)
         for method in methods:
             _draw_lifetimes(top, method, method.episode_return, 1)
-            _draw_lifetimes(bottom, method, method.kl, method.steps_per_update)
+            _draw_lifetimes(bottom, method, method.kl, method.steps_per_update, floor)
         if not any(np.isfinite(method.episode_return[method.finite]).any() for method in methods):
             top.text(0.5, 0.5, "no episode ended", transform=top.transAxes, ha="center", color="0.35")
-        _scale_kl(bottom, methods)
         top.set(ylabel="episode return")
         bottom.set(xlabel="environment steps", ylabel="KL per update (nats)")
         _scale_steps(bottom, methods, results["steps"])
         _legend(top)
         _title(figure, f"{results['family']}: learning on {results['tasks']} held-out tasks")
-        key = "line: mean; band: interquartile range; dotted: single lifetimes"
-        _note(figure, [key, *_nonfinite_notes(methods)])
+        key = "line: interquartile mean over tasks; band: its 95 % bootstrap interval; dotted: single lifetimes"
+        gaps = [f"KL below {floor:.1g} is left out"] if floor else []
+        _note(figure, [key, *gaps, *_nonfinite_notes(methods)])
         return save_figure(figure, run, "learning_curves")
 
 
@@ -85,16 +88,20 @@ def fitness_over_epochs(runs: Sequence[Path], where: Path | None = None) -> list
         figure = Figure(figsize=(7, 4.8), layout="constrained")
         top, bottom = figure.subplots(2, 1, height_ratios=[3, 1])
         top.sharex(bottom)
-        top.tick_params(labelbottom=False)
         _draw_fitness(top, evolutions)
         families = ", ".join(dict.fromkeys(str(config["family"]) for config in configs))
         _title(figure, f"{families}: evolution of the loss")
         top.set(ylabel="fitness (return)")
-        _draw_shares(bottom, evolutions)
-        bottom.set(xlabel="epoch", ylabel="share", ylim=(-0.05, 1.05))
+        if _draw_shares(bottom, evolutions):
+            top.tick_params(labelbottom=False)
+            bottom.set(ylabel="share", ylim=(-0.05, 1.05))
+            _legend(bottom)
+        else:  # nothing but zeros
+            bottom.remove()
+            bottom = top
+        bottom.set(xlabel="epochs done")
         bottom.xaxis.get_major_locator().set_params(integer=True)
         _legend(top)
-        _legend(bottom)
         _note(figure, _fitness_notes(configs, evolutions))
         return save_figure(figure, where or runs[0], "fitness")
 
@@ -152,13 +159,14 @@ def line_of(method: str) -> tuple[str, str]:
     return COLOURS.get(method, OTHER), "-"
 
 
-def _draw_lifetimes(axes: Axes, method: Lifetimes, values: Floats, spacing: int) -> None:
-    """Draw mean, interquartile range and a few single lifetimes of [tasks, columns]."""
+def _draw_lifetimes(axes: Axes, method: Lifetimes, values: Floats, spacing: int, floor: float = 0.0) -> None:
+    """Draw the interquartile mean, its interval and a few single lifetimes of [tasks, columns]; a gap below `floor`."""
     colour, dashes = line_of(method.name)
     values = np.where(method.finite[:, None], values, np.nan)
     # No more bins than a lifetime has values: empty ones would draw steps that nothing took.
     seldom = int(np.median(np.isfinite(values[method.finite]).sum(axis=1))) if method.finite.any() else 0
     x, y = resample(values, spacing, min(max(seldom, 1), POINTS))
+    y = np.where(y < floor, np.nan, y) if floor else y
     # The same tasks for every method, so that dotted curves can be compared.
     singles = np.random.default_rng(0).permutation(len(y))[:SINGLES]
     for task in singles:
@@ -167,15 +175,35 @@ def _draw_lifetimes(axes: Axes, method: Lifetimes, values: Floats, spacing: int)
     if not seen.any():
         axes.plot([], [], color=colour, linestyle=dashes, label=method.label)  # keeps its place in the legend
         return
-    low, high = np.nanpercentile(y[:, seen], [25, 75], axis=0)
+    middle, low, high = iqm_band(y[:, seen])
     axes.fill_between(x[seen], low, high, color=colour, alpha=0.18, linewidth=0)
-    _line(axes, x[seen], np.nanmean(y[:, seen], axis=0), color=colour, linestyle=dashes, label=method.label)
+    _line(axes, x[seen], middle, color=colour, linestyle=dashes, label=method.label)
+
+
+def iqm_band(values: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return interquartile means over tasks and their 95 % bootstrap intervals, [tasks, points] -> [points] each.
+
+    As in the tables, but of the tasks that have a value: NaN marks one without.
+    """
+    rng = np.random.default_rng(0)
+    draws = [_iqm_of_known(values[rng.integers(len(values), size=len(values))]) for _ in range(RESAMPLES)]
+    low, high = np.nanquantile(draws, [0.025, 0.975], axis=0)
+    return _iqm_of_known(values), low, high
+
+
+def _iqm_of_known(values: Floats) -> Floats:
+    """Cut floor(n / 4) of the n known values from each end, and average the rest; NaN where none is known."""
+    ordered, known = np.sort(values, axis=0), np.isfinite(values).sum(axis=0)  # NaN is sorted to the end
+    rank, cut = np.arange(len(values))[:, None], known // 4
+    inside = (rank >= cut) & (rank < known - cut)
+    total = np.where(inside, ordered, 0.0).sum(axis=0)
+    return np.divide(total, inside.sum(axis=0), out=np.full(len(total), np.nan), where=known > 0)
 
 
 def _draw_fitness(axes: Axes, evolutions: Sequence[Epochs]) -> None:
     first, colour = evolutions[0], COLOURS["epg"]
     means = _stack([evolution.fitness_mean for evolution in evolutions])
-    x, mean = first.epoch[: means.shape[1]], means.mean(axis=0)
+    x, mean = first.epoch[: means.shape[1]] + 1, means.mean(axis=0)
     if len(evolutions) == 1:
         std, label, band = first.fitness_std, "mean of population", "± 1 standard deviation"
         _line(
@@ -195,13 +223,16 @@ def _draw_fitness(axes: Axes, evolutions: Sequence[Epochs]) -> None:
     axes.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0, label=band)
 
 
-def _draw_shares(axes: Axes, evolutions: Sequence[Epochs]) -> None:
+def _draw_shares(axes: Axes, evolutions: Sequence[Epochs]) -> bool:
+    """Draw the share of signal and the guidance, if there are any; return whether there were."""
     shares = _stack([evolution.signal_share for evolution in evolutions]).mean(axis=0)
     alphas = _stack([evolution.alpha for evolution in evolutions]).mean(axis=0)
-    x = evolutions[0].epoch[: len(shares)]
+    x = evolutions[0].epoch[: len(shares)] + 1
     if np.isfinite(shares).any():  # unknown where each loss meets a single task
         _line(axes, x, shares, color=SIGNAL, linewidth=1.0, label="signal: variance between losses / total")
-    _line(axes, x, alphas, color=ALPHA, linewidth=1.0, label="guidance α")
+    if np.any(alphas > 0):
+        _line(axes, x, alphas, color=ALPHA, linewidth=1.0, linestyle="--", label="guidance α")
+    return bool(axes.lines)
 
 
 def _stack(series: Sequence[Floats]) -> Floats:
@@ -224,14 +255,17 @@ def _scale_steps(axes: Axes, methods: Sequence[Lifetimes], steps: int) -> None:
     axes.set_xlim(0.9 * min(method.steps_per_update for method in methods), MARGIN**2 * steps)
 
 
-def _scale_kl(axes: Axes, methods: Sequence[Lifetimes]) -> None:
-    """Make the KL axis logarithmic where it spans more than a factor of 30."""
+def _scale_kl(axes: Axes, methods: Sequence[Lifetimes]) -> float:
+    """Make the KL axis logarithmic where it spans more than a factor of 30; return its lower end, 0 if it is linear."""
     drawn = np.concatenate([method.kl[method.finite].ravel() for method in methods])
     positive = drawn[drawn > 0]
     if len(positive) and np.percentile(positive, 99) > 30 * np.percentile(positive, 1):
-        # A KL of zero leaves through the bottom, instead of stretching the axis to rounding error.
-        axes.set_yscale("log", nonpositive="clip")
-        axes.set_ylim(bottom=0.5 * float(np.percentile(positive, 1)))
+        # Below it is rounding error, which would stretch the axis: a gap says so, a line would dive off the axis.
+        floor = 0.5 * float(np.percentile(positive, 1))
+        axes.set_yscale("log", nonpositive="mask")
+        axes.set_ylim(bottom=floor)
+        return floor
+    return 0.0
 
 
 def _nonfinite_notes(methods: Sequence[Lifetimes]) -> list[str]:
@@ -270,10 +304,11 @@ def _note(figure: Figure, sentences: Sequence[str]) -> None:
 
 
 def save_figure(figure: Figure, run: Path, name: str) -> list[Path]:
-    """Write PNG and SVG without dates or versions, so that the same run gives the same bytes."""
+    """Write PNG, SVG and PDF without dates or versions, so that the same run gives the same bytes."""
     make_directory(run / "figures")
     paths = []
-    for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
+    pdf = dict.fromkeys(("Creator", "Producer", "CreationDate"))
+    for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None}), ("pdf", pdf)):
         drawn = io.BytesIO()
         figure.savefig(drawn, format=kind, metadata=metadata)
         paths.append(run / "figures" / f"{name}.{kind}")

@@ -65,7 +65,7 @@ def _evolution(run: Path) -> dict[str, Any]:
     if config.get("warm_start") is not None:
         warm_start = with_keys(config["warm_start"], run / "config.json", ("kind", "sha256"))
         facts["started from"] = f"a {warm_start['kind']} ({str(warm_start['sha256'])[:12]})"
-    span = f"epochs {epochs.epoch[0]:.0f} to {epochs.epoch[-1]:.0f}"
+    span = f"epochs {epochs.epoch[0] + 1:.0f} to {epochs.epoch[-1] + 1:.0f}"
     return {
         "title": f"Evolution on {config['family']}",
         "verdict": f"Mean fitness of the population went from {first} to {last}, {span}.",
