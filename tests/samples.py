@@ -57,12 +57,12 @@ def small_loss(*inputs: LossInput, **changes) -> LossSettings:
 def small_settings(family: str, updates: int, evolution: EvolutionSettings, *inputs: LossInput, **loss) -> Settings:
     """Return settings of lifetimes that take seconds, and are long enough for every part of an update to matter.
 
-    The loss sees the reward and the progress, beside the `inputs`.
+    The loss sees the reward, beside the `inputs`.
     """
     return Settings(
         family=family,
         policy=PolicySettings(hidden=(8,), log_std=-0.5),
-        loss=small_loss("reward", "progress", *inputs, **loss),
+        loss=small_loss("reward", *inputs, **loss),
         lifetime=LifetimeSettings(16, updates=updates, minibatch=8, learning_rate=1e-2, scoring_episodes=2),
         evolution=evolution,
     )
@@ -94,7 +94,7 @@ def some_experience(
         rollout = some_rollout(rng, spaces, rows)
         filled, stats = jitted_push(filled, rollout, spaces), jitted_update_stats(stats, rollout, spaces)
     features = jnp.asarray(rng.normal(size=spaces.features), jnp.float32)
-    return jitted_build_experience(filled, rollout, stats, features, jnp.array([0.25, 1.0]))
+    return jitted_build_experience(filled, rollout, stats, features)
 
 
 def run_epoch(evolution: Evolution, evaluate) -> tuple[EpochMetrics, list[ShardResult]]:

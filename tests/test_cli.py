@@ -176,8 +176,8 @@ WRONG: dict[str, tuple[str, str] | tuple[str, str, Callable[[Path], object]]] = 
     "negative learning rate": (f"{SMOKE} --lifetime.learning_rate -1", "lifetime.learning_rate must be above zero"),
     "learning rate of zero": (f"{SMOKE} --lifetime.learning_rate 0", "lifetime.learning_rate must be above zero"),
     "products without reward": (
-        "evolve point-reach --preset smoke --run new --loss.inputs reward-products",
-        "loss.inputs reward-products needs reward",
+        "evolve point-reach --preset smoke --run new --loss.modulation reward",
+        "loss.modulation reward needs reward",
     ),
     "features of a family without": (
         f"evolve {NO_FEATURES} --run new --loss.inputs task-features",
@@ -296,7 +296,7 @@ WRONG: dict[str, tuple[str, str] | tuple[str, str, Callable[[Path], object]]] = 
     "start from nothing": (f"{SMOKE} --start nothing", "no loss and no policy at nothing: give the directory of one"),
     "start from a loss of another family": (
         "evolve point-reach --preset smoke --start {run} --run new",
-        "the loss to start from has other inputs or sizes: set --loss.inputs reward reward-products",
+        "the loss to start from has other inputs or sizes: set --loss.inputs reward",
     ),
     "start from a damaged loss": (f"{SMOKE} --start {{run}}", "loss.safetensors is damaged", cut("loss.safetensors")),
     "no repeats": ("bench --repeats 0", "repeats must be above zero, not 0"),
@@ -408,7 +408,7 @@ def test_a_wrong_call_ends_in_one_sentence_and_writes_nothing(name: str, evolved
         ("evolve point-goal --evolution.sigma big", "sigma"),
         ("evolve point-goal --executor cloud", "inline"),
         ("evolve point-goal --loss.init ones", "target-action"),
-        ("evolve point-goal --loss.inputs rewards", "reward-products"),
+        ("evolve point-goal --loss.inputs rewards", "observation-products"),
         ("evolve point-goal --search.steps 3", "--search.steps"),
         ("evolve point-goal --loss.init_switch reward", "--loss.init_switch"),
         ("evolve point-goal --evolution.objective last", "--evolution.objective"),
@@ -524,12 +524,12 @@ def test_resuming_for_more_epochs_ends_where_one_run_would(evolved: Evolved, tmp
 
 @pytest.mark.parametrize("preset", ["smoke", "laptop", "paper"])
 def test_an_option_overrides_its_preset(preset: PresetName) -> None:
-    arguments = f"evolve point-reach --preset={preset} --evolution.sigma 0.125 --loss.inputs progress --seed=7"
+    arguments = f"evolve point-reach --preset={preset} --evolution.sigma 0.125 --loss.inputs task-features --seed=7"
     expected = epg.preset("point-reach", preset)
     assert _parse(arguments.split()).settings == replace(
         expected,
         seed=7,
-        loss=replace(expected.loss, inputs=("progress",)),
+        loss=replace(expected.loss, inputs=("task-features",)),
         evolution=replace(expected.evolution, sigma=0.125),
     )
 

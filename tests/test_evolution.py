@@ -141,6 +141,25 @@ def test_an_epoch_is_the_sum_of_its_parts() -> None:
     assert epoch.env_steps == settings.evolution.lifetimes * steps
 
 
+def test_phi_itself_is_measured_beside_its_population() -> None:
+    settings = smoke(phi_every=2)
+    evolution, plain = Evolution(settings), Evolution(smoke(phi_every=100))
+    evaluate = build(work_config(settings, None))
+    for epoch in range(3):
+        phi = evolution.strategy.phi
+        (metrics, _), (without, _) = run_epoch(evolution, evaluate), run_epoch(plain, evaluate)
+        np.testing.assert_array_equal(evolution.strategy.phi, plain.strategy.phi)  # measuring changes nothing
+        assert np.isfinite(metrics.phi_fitness) == (epoch == 1)
+        assert np.isfinite(metrics.phi_fitness_error) == (epoch == 1)
+        if epoch == 1:
+            tasks = settings.evolution.lifetimes + np.arange(4, dtype=np.int32)
+            request = ShardRequest(np.tile(phi, (4, 1)), tasks, np.array(1, np.int32), np.array(0.0, np.float32))
+            expected = ShardResult.from_arrays(evaluate(request.to_arrays()))
+            assert metrics.phi_fitness == pytest.approx(expected.fitness.mean(), rel=1e-6)
+            assert metrics.phi_fitness_error == pytest.approx(expected.fitness.std(ddof=1) / 2, rel=1e-6)
+            assert metrics.env_steps == without.env_steps + expected.env_steps.sum()
+
+
 def test_a_shard_is_its_lifetimes() -> None:
     """What a worker returns is what the lifetimes of the same losses and tasks return."""
     settings = smoke()
@@ -149,7 +168,7 @@ def test_a_shard_is_its_lifetimes() -> None:
     ours = ShardResult.from_arrays(build(work_config(settings, None))(request.to_arrays()))
     family = evolution_family(settings)
     policy = MlpPolicy(settings.policy, family.spaces)
-    learner = LearnedLoss(settings.loss, policy, family.spaces)
+    learner = LearnedLoss(settings.loss, policy, family.spaces, settings.lifetime.replay)
     sampler = task_sampler(family, settings.seed, Split.TRAIN, settings.evolution.balanced)
     run = batch_of_lifetimes(inner_config(settings, learner, policy, family, None), family, sampler)
     meta = MetaParams(jnp.asarray(request.phi), jnp.zeros(()), jnp.zeros((len(request.task), 0)))
@@ -362,7 +381,7 @@ def test_a_loss_has_its_observation_statistics_and_lifetimes_use_them(measured: 
     np.testing.assert_array_equal(artefact.tensors["obs_std"], stats.std)
     family = find_family(settings.family)
     policy = MlpPolicy(settings.policy, family.spaces)
-    learner = LearnedLoss(settings.loss, policy, family.spaces)
+    learner = LearnedLoss(settings.loss, policy, family.spaces, settings.lifetime.replay)
     assert learner.dimension == len(artefact.phi)
     config = inner_config(settings, learner, policy, family, stats_of(artefact.tensors, 4))
     meta = MetaParams(jnp.asarray(artefact.phi)[None], jnp.zeros(()), jnp.zeros((1, 0)))

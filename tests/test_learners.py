@@ -33,7 +33,7 @@ from epg.settings import GuidanceSettings, LifetimeSettings, PolicySettings, PPO
 SETTINGS = Settings(
     family="point-goal",
     policy=PolicySettings(hidden=(8,)),
-    loss=small_loss("reward", "progress", init="random"),
+    loss=small_loss("reward", init="random"),
     lifetime=LifetimeSettings(steps_per_update=16, updates=6, minibatch=8, update_epochs=2, scoring_episodes=2),
     ppo=PPOSettings(entropy_weight=0.01),
 )

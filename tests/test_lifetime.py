@@ -210,9 +210,8 @@ def test_descent_is_adam_by_hand(rng):
     # Two epochs of two minibatches: four steps of Adam in NumPy, with the learner's own gradients.
     config, rollout = config_of(update_epochs=2), some_rollout(rng, CONTINUOUS, M)
     state, after, _, meta = one_update(config, rollout)
-    progress = jnp.array([1 / UPDATES, np.log10(UPDATES)], jnp.float32)
     window = push(state.window, rollout, CONTINUOUS)
-    experience = build_experience(window, rollout, state.normalizer, jnp.ones(2), progress)
+    experience = build_experience(window, rollout, state.normalizer, jnp.ones(2))
     prepared = config.learner.prepare(state.params, experience, meta)
     gradient = jax.jit(lambda it, batch: config.learner.gradient(it, experience, prepared, batch, meta))
     flat, unravel = ravel_pytree(state.params)

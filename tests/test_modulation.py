@@ -195,7 +195,7 @@ def test_a_modulated_loss_without_reward_cannot_see_it(rng):
 def test_mixes_stay_fixed_while_the_rest_evolves():
     learner = learned(REWARD)
     phi = learner.initial_phi(jax.random.key(0))
-    strategy = Strategy(EvolutionSettings(noise_vectors=4, lifetimes=4, shard=4), phi, learner.evolved_share)
+    strategy = Strategy(EvolutionSettings(noise_vectors=4, lifetimes=4, shard=4), phi, learner.evolves)
     np.testing.assert_array_equal(strategy.phi, phi)
     population = strategy.ask(jax.random.key(1))
     strategy.tell(population, np.array([0.5, -0.1, 0.1, -0.5], np.float32))
@@ -233,10 +233,6 @@ def test_discrete_policies_can_be_modulated(rng):
         ({"modulation": "task-features"}, "needs task-features in loss.inputs"),
         ({"mixes": 0}, "loss.mixes must be above zero"),
         ({"memory": -1}, "loss.memory must lie in"),
-        (
-            {"inputs": ("reward", "reward-products"), "init_temporal": "reward-correlation", "temporal": "none"},
-            "needs loss.temporal policy",
-        ),
     ],
 )
 def test_wrong_settings_are_refused(changes, message):

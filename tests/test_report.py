@@ -59,7 +59,7 @@ def write_results(run: Path, difference=ABOVE, finals=FINALS, family="point", na
 
 
 def write_evolution(run: Path) -> None:
-    settings = to_dict(Settings("point", seed=31337, loss=LossSettings(inputs=("reward", "progress"))))
+    settings = to_dict(Settings("point", seed=31337, loss=LossSettings(inputs=("reward", "task-features"))))
     config = {"format": 1, "kind": "evolve", "epg": "0.1.0", "family": "point", "settings": settings}
     names = "fitness_std fitness_best alpha variance_between variance_residual"
     rows = [
@@ -177,7 +177,7 @@ def test_evolution_shows_totals_settings_and_its_comparison(tmp_path):
     assert "|lifetimes non-finite|2|loss sha256|c0ffee" in alone.text
     assert "|seed|31337|" in alone.text
     assert "|kernels|8, 4|" in alone.text
-    assert "|inputs|reward, progress|" in alone.text
+    assert "|inputs|reward, task-features|" in alone.text
     assert "|started from|a fresh phi|" in alone.text
     assert "|run: epg|0.1.0|" in alone.text
     assert len(alone.addresses) == 1

@@ -194,7 +194,7 @@ def test_what_does_not_change_the_network_may_differ(saved):
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        (settings_of("task-features"), "other inputs or sizes: set --loss.inputs reward progress"),
+        (settings_of("task-features"), "other inputs or sizes: set --loss.inputs reward"),
         (settings_of(hidden=12), "set --loss.hidden 9"),
         (settings_of(kernels=(4, 3)), "set --loss.kernels 5 3"),
         (settings_of(obs_stats="running"), "needs --policy.obs_stats fixed, not running"),

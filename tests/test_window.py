@@ -14,7 +14,6 @@ from epg.lifetime.window import action_trace, empty_window
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 
-PROGRESS = jnp.array([0.5, 1.0])
 FEATURES = jnp.array([3.0, 4.0])
 
 
@@ -35,7 +34,7 @@ def test_termination_and_time_limit_both_end_a_trajectory(rng):
     window = push(empty_window(16, CONTINUOUS), rollout, CONTINUOUS)
     np.testing.assert_array_equal(window.done, np.asarray(rollout.terminated) | np.asarray(rollout.truncated))
     assert 0 < window.done.sum() < 16
-    seen = build_experience(window, rollout, init_normalizer(3, 2), FEATURES, PROGRESS)
+    seen = build_experience(window, rollout, init_normalizer(3, 2), FEATURES)
     np.testing.assert_array_equal(seen.terminated, rollout.terminated)  # GAE must still tell them apart
     np.testing.assert_array_equal(seen.truncated, rollout.truncated)
 
@@ -44,7 +43,7 @@ def test_discrete_actions_are_one_hot_and_keep_their_scale(rng):
     rollout = some_rollout(rng, DISCRETE, 8)
     stats = update_stats(init_normalizer(3, 4), rollout, DISCRETE)
     window = push(empty_window(8, DISCRETE), rollout, DISCRETE)
-    seen = build_experience(window, rollout, stats, FEATURES, PROGRESS)
+    seen = build_experience(window, rollout, stats, FEATURES)
     np.testing.assert_array_equal(seen.window.action, np.eye(4)[np.asarray(rollout.action)])
     np.testing.assert_array_equal(seen.action, rollout.action)
 
@@ -53,7 +52,7 @@ def test_experience_normalizes_valid_rows_and_leaves_padding_zero(rng):
     first, second = some_rollout(rng, CONTINUOUS, 6), some_rollout(rng, CONTINUOUS, 6)
     stats = update_stats(init_normalizer(3, 2), first, CONTINUOUS)
     window = push(push(empty_window(20, CONTINUOUS), first, CONTINUOUS), second, CONTINUOUS)
-    seen = build_experience(window, second, stats, FEATURES, PROGRESS)
+    seen = build_experience(window, second, stats, FEATURES)
     for name in ("observation", "action", "reward"):
         known, rows = np.asarray(getattr(first, name)), np.asarray(getattr(window, name))
         expected = (rows - known.mean(0)) / np.maximum(known.std(0), 0.1)
@@ -67,7 +66,6 @@ def test_experience_normalizes_valid_rows_and_leaves_padding_zero(rng):
     np.testing.assert_allclose(seen.reward, np.asarray(second.reward) / rms, rtol=1e-5)  # scaled, not centred
     np.testing.assert_array_equal(seen.action, second.action)
     np.testing.assert_array_equal(seen.task_features, FEATURES)
-    np.testing.assert_array_equal(seen.progress, PROGRESS)
 
 
 @pytest.mark.parametrize("rows", [9, 40])
@@ -88,7 +86,7 @@ def test_experience_scales_the_actions_of_the_trace_without_centring_them(rng):
     first, second = some_rollout(rng, CONTINUOUS, 6), some_rollout(rng, CONTINUOUS, 6)
     stats = update_stats(init_normalizer(3, 2), first, CONTINUOUS)
     window = push(push(empty_window(20, CONTINUOUS), first, CONTINUOUS), second, CONTINUOUS)
-    seen = build_experience(window, second, stats, FEATURES, PROGRESS)
+    seen = build_experience(window, second, stats, FEATURES)
     scaled = window.action / jnp.sqrt(jnp.mean(first.action**2, axis=0))  # not centred
     np.testing.assert_allclose(seen.action_trace, action_trace(scaled, window.done), rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(seen.action_trace[:8], 0.0)

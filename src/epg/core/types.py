@@ -47,7 +47,6 @@ class Experience(eqx.Module):
     terminated: Array  # [M] bool
     truncated: Array  # [M] bool
     task_features: Array  # [F], [0] when the family has none
-    progress: Array  # [2] fraction of the lifetime that has passed, and log10 of its length in updates
 
 
 class InnerParams(eqx.Module):

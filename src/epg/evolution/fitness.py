@@ -1,4 +1,6 @@
-"""Fitness shaping: ranks of losses (Eq. 7), and how much of the variance of fitness is signal. NumPy only."""
+"""Fitness shaping: ranks of losses (Eq. 7), and how much signal there is, overall and per block of phi. NumPy only."""
+
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -67,3 +69,19 @@ def signal_variance(fitness: np.ndarray, sharing: TaskSharing) -> tuple[float, f
     within = float((residual**2).sum() / freedom)
     between = (float(fitness.mean(axis=1).var(ddof=1)) * tasks - within) / tasks
     return max(0.0, between), within
+
+
+def half_cosines(noise: np.ndarray, shaped: np.ndarray, blocks: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Return per block the cosine between the gradients (Eq. 7) of two halves of the population.
+
+    `noise` is [V, D], `shaped` [V]. The two losses of an antithetic pair, v and v + V / 2, are in the same half. Near
+    zero, the block's gradient is noise: without any signal the cosine spreads by one over the root of the block's size.
+    """
+    number = np.arange(len(shaped)) % max(1, len(shaped) // 2)
+    halves = [shaped[rows] @ noise[rows] for rows in (number % 2 == 0, number % 2 == 1)]
+
+    def cosine(a: np.ndarray, b: np.ndarray) -> float:
+        size = float(np.linalg.norm(a) * np.linalg.norm(b))
+        return float(a @ b) / size if size > 0 else float("nan")
+
+    return {name: cosine(halves[0][index], halves[1][index]) for name, index in blocks.items()}

@@ -27,15 +27,17 @@ from epg.core.errors import BadInput, require
 from epg.core.interrupts import uninterrupted
 from epg.core.plain import plain
 from epg.core.rng import Stream, run_key
-from epg.evolution.fitness import shape_fitness, signal_variance
+from epg.evolution.epoch_metrics import EpochMetrics, Lifetimes, epoch_metrics
+from epg.evolution.fitness import half_cosines, shape_fitness
 from epg.evolution.observation_stats import measure_observations, measure_statistics
-from epg.evolution.strategy import Strategy, step_size
+from epg.evolution.strategy import Strategy
 from epg.evolution.task_sampling import assign_tasks
 from epg.evolution.worker import BUILD, ShardRequest, ShardResult, work_config
 from epg.executors import Cluster, check_executor, make_executor
 from epg.families.registry import find_family
 from epg.learners.learned import LearnedLoss
 from epg.lifetime.normalizer import FixedStats
+from epg.loss.blocks import blocks
 from epg.policies.mlp import MlpPolicy
 from epg.settings import Settings, to_dict
 from epg.storage.checkpoint_writer import CheckpointWriter
@@ -45,42 +47,6 @@ from epg.storage.metrics import MetricsWriter, read_metrics
 from epg.storage.run import Checkpoint, Run
 
 OBS_STATS = "obs_mean", "obs_std"  # names of the fixed statistics in checkpoints and artefacts
-
-
-@dataclass(frozen=True)
-class EpochMetrics:
-    """What is recorded of one epoch: a line of metrics.jsonl."""
-
-    epoch: int
-    """Number, from 0."""
-    fitness_mean: float
-    """Mean fitness of all lifetimes (the quantity of Fig. 20)."""
-    fitness_std: float
-    """Standard deviation of fitness between losses, each averaged over its tasks."""
-    fitness_best: float
-    """Fitness of the best loss."""
-    fitness_worst: float
-    """Fitness of the worst loss."""
-    variance_between: float
-    """Variance of fitness between losses: the signal."""
-    variance_residual: float
-    """Variance of fitness that losses do not explain: noise."""
-    signal: float
-    """Signal / (signal + noise)."""
-    alpha: float
-    """Guidance."""
-    step_size: float
-    """Outer step size."""
-    phi_norm: float
-    """L2 norm of phi after the epoch."""
-    nonfinite: int
-    """Lifetimes in which a non-finite number appeared: ranked worst."""
-    diverged: int
-    """Episodes that ended because the simulation diverged."""
-    env_steps: int
-    """Environment steps simulated in this epoch, scoring included."""
-    seconds: float
-    """Wall-clock time of this epoch."""
 
 
 @dataclass(frozen=True)
@@ -111,12 +77,13 @@ class Evolution:
         fresh = self.learned.initial_phi(run_key(settings.seed, Stream.LOSS))
         require(phi is None or phi.shape == fresh.shape, "the loss to start from has another number of parameters.")
         self.start_at(fresh if phi is None else jnp.asarray(phi))
+        self._blocks = blocks(settings.loss, self.family.spaces)
         self.obs_stats: FixedStats | None = None
         self.next_epoch, self.env_steps = 0, 0
 
     def start_at(self, phi: Array) -> None:
         """Begin the ES at phi."""
-        self.strategy = Strategy(self.settings.evolution, phi, self.learned.evolved_share)
+        self.strategy = Strategy(self.settings.evolution, phi, self.learned.evolves)
 
     def measure(self) -> bool:
         """Measure what the settings need to know of the family; return whether there was anything to measure."""
@@ -134,48 +101,37 @@ class Evolution:
         """Return the perturbed losses of the next epoch, [V, D]."""
         return self.strategy.ask(run_key(self.settings.seed, Stream.NOISE, self.next_epoch))
 
+    @property
+    def measures_phi(self) -> bool:
+        """Return whether phi itself is measured in the next epoch."""
+        return (self.next_epoch + 1) % self.settings.evolution.phi_every == 0
+
     def requests(self, population: np.ndarray) -> list[ShardRequest]:
-        """Cut an epoch's W lifetimes, loss by loss and task by task, into shards."""
+        """Cut an epoch's W lifetimes, loss by loss and task by task, into shards; one more for phi itself."""
         evolution = self.settings.evolution
         loss, task = assign_tasks(evolution)
         epoch = np.array(self.next_epoch, np.int32)
         alpha = np.array(self.settings.guidance.alpha(self.next_epoch), np.float32)
         shards = [slice(start, start + evolution.shard) for start in range(0, evolution.lifetimes, evolution.shard)]
-        return [ShardRequest(population[loss[rows]], task[rows], epoch, alpha) for rows in shards]
+        requests = [ShardRequest(population[loss[rows]], task[rows], epoch, alpha) for rows in shards]
+        if self.measures_phi:
+            phi = np.tile(self.strategy.phi, (evolution.shard, 1))
+            tasks = evolution.lifetimes + np.arange(evolution.shard, dtype=np.int32)  # of no other loss
+            requests.append(ShardRequest(phi, tasks, epoch, np.array(0.0, np.float32)))
+        return requests
 
     def tell(self, population: np.ndarray, results: list[ShardResult], seconds: float) -> EpochMetrics:
         """Close an epoch: rank, move phi, and return its metrics."""
-        evolution, epoch = self.settings.evolution, self.next_epoch
-        fitness, nonfinite, diverged, env_steps = (
-            np.concatenate([getattr(result, name) for result in results])
-            for name in ("fitness", "nonfinite", "diverged", "env_steps")
+        evolution, lifetimes = self.settings.evolution, Lifetimes.of(results)
+        table = lifetimes.fitness[: evolution.lifetimes].reshape(evolution.noise_vectors, evolution.tasks_per_loss)
+        shaped = shape_fitness(table, evolution.task_sharing)
+        cosine = half_cosines(population - self.strategy.phi, shaped, self._blocks)
+        self.strategy.tell(population, shaped)
+        metrics = epoch_metrics(
+            self.settings, self.next_epoch, lifetimes, cosine, float(np.linalg.norm(self.strategy.phi)), seconds
         )
-        table = fitness.reshape(evolution.noise_vectors, evolution.tasks_per_loss)
-        self.strategy.tell(population, shape_fitness(table, evolution.task_sharing))
-        self.next_epoch, self.env_steps = epoch + 1, self.env_steps + int(env_steps.sum())
-        between, residual = signal_variance(table, evolution.task_sharing)
-        means = table.mean(axis=1)[np.isfinite(table).all(axis=1)]
-        mean, std, best, worst = (
-            (float(f(means)) if means.size else float("nan")) for f in (np.mean, np.std, np.max, np.min)
-        )
-        total = between + residual
-        return EpochMetrics(
-            epoch=epoch,
-            fitness_mean=mean,
-            fitness_std=std,
-            fitness_best=best,
-            fitness_worst=worst,
-            variance_between=between,
-            variance_residual=residual,
-            signal=between / total if total > 0 else float("nan"),
-            alpha=self.settings.guidance.alpha(epoch),
-            step_size=step_size(evolution, epoch),
-            phi_norm=float(np.linalg.norm(self.strategy.phi)),
-            nonfinite=int((nonfinite > 0).sum()),
-            diverged=int(diverged.sum()),
-            env_steps=int(env_steps.sum()),
-            seconds=seconds,
-        )
+        self.next_epoch, self.env_steps = self.next_epoch + 1, self.env_steps + metrics.env_steps
+        return metrics
 
     def tensors(self) -> dict[str, np.ndarray]:
         """Return what a checkpoint needs."""

@@ -25,14 +25,6 @@ def step_size(settings: EvolutionSettings, epoch: int) -> float:
     return settings.step_size + share * (settings.step_size_end - settings.step_size)
 
 
-def sigma(settings: EvolutionSettings, epoch: int) -> float:
-    """Return sigma at `epoch`, linear from the second on (evosax gives the first two the same)."""
-    if settings.sigma_end is None:
-        return settings.sigma
-    share = min(1.0, max(0, epoch - 1) / settings.anneal_epochs)
-    return settings.sigma + share * (settings.sigma_end - settings.sigma)
-
-
 def optimizer(settings: EvolutionSettings) -> optax.GradientTransformation:
     """Return Adam with L2 regularization in its gradient (paper, section 4) and a linear step size."""
     schedule = optax.linear_schedule(
@@ -45,16 +37,10 @@ def optimizer(settings: EvolutionSettings) -> optax.GradientTransformation:
     )
 
 
-def _sigma_schedule(settings: EvolutionSettings) -> optax.Schedule:
-    if settings.sigma_end is None:
-        return optax.constant_schedule(settings.sigma)
-    return optax.linear_schedule(settings.sigma, settings.sigma_end, transition_steps=settings.anneal_epochs)
-
-
 class Strategy:
     """Ask for perturbed losses, tell their fitness. State goes in and out as arrays by name."""
 
-    def __init__(self, settings: EvolutionSettings, phi: Array, share: Array | None = None) -> None:
+    def __init__(self, settings: EvolutionSettings, phi: Array, share: np.ndarray | None = None) -> None:
         """Start at `phi`; `share` [D] is a factor on the noise and the steps of each parameter (None: 1).
 
         The ES works on phi / share. A parameter with share 0 stays as it is and is added afterwards.
@@ -69,7 +55,7 @@ class Strategy:
             solution=phi,
             use_antithetic_sampling=settings.antithetic,
             optimizer=optimizer(settings),
-            std_schedule=_sigma_schedule(settings),
+            std_schedule=optax.constant_schedule(settings.sigma),
             fitness_shaping_fn=identity_fitness_shaping_fn,
         )
         self._params = self._es.default_params

@@ -5,14 +5,17 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
 from epg.core.rng import Key
+from epg.core.runtime import jit
 from epg.core.spaces import Spaces
 from epg.core.types import Experience, InnerParams, MetaParams
 from epg.learners.base import Learner
-from epg.loss.init import evolved_share, init_loss, init_memory
+from epg.loss.blocks import evolves
+from epg.loss.init import init_loss, init_memory
 from epg.loss.modulation import StatisticsScale
 from epg.loss.network import CachedInputs, Loss, cache_inputs, evaluate
 from epg.policies.base import Policy, distribution
@@ -42,12 +45,13 @@ class LearnedLoss(Learner):
 
     def initial_phi(self, key: Key, scale: StatisticsScale | None = None) -> Array:
         """Draw an initial phi, [D]; `scale` is that of the window's statistics, if the loss mixes them."""
-        return ravel_pytree(init_loss(key, self.loss, self.spaces, scale))[0]
+        phi: Array = jit(lambda key: ravel_pytree(init_loss(key, self.loss, self.spaces, scale))[0])(key)
+        return phi
 
     @property
-    def evolved_share(self) -> Array:
-        """Return the factor on the noise of each parameter, [D]."""
-        return ravel_pytree(evolved_share(self.loss, self.spaces))[0]
+    def evolves(self) -> np.ndarray:
+        """Return which parameters evolve: all but the mixes, bool [D]."""
+        return evolves(self.loss, self.spaces)
 
     def init(self, key: Key) -> Array:
         """Draw a fresh memory."""

@@ -22,7 +22,7 @@ from epg.core.runtime import jit
 from epg.core.types import Experience, InnerParams, MetaParams, Rollout
 from epg.learners.learned import LearnedLoss
 from epg.lifetime.normalizer import Constants, FixedStats, init_normalizer, normalize
-from epg.lifetime.update import minibatches, progress_of, step_scale
+from epg.lifetime.update import minibatches, step_scale
 from epg.lifetime.window import build_experience, empty_window, push, update_stats
 from epg.loss.network import evaluate
 from epg.policies.distributions import Categorical, Gaussian
@@ -100,18 +100,17 @@ class LossWindow:
         if len(self._rows) < self._lifetime.steps_per_update:
             return False
         rollout = Rollout(*(jnp.asarray(np.stack(column)) for column in zip(*self._rows, strict=True)))
-        progress = progress_of(self._lifetime, jnp.int32(self.updates))
         features = jnp.asarray(task_features, jnp.float32)
-        self._window, self.experience, self._stats = self._close(self._window, self._stats, rollout, features, progress)
+        self._window, self.experience, self._stats = self._close(self._window, self._stats, rollout, features)
         self._rows.clear()
         self.updates += 1
         return True
 
-    def _build(self, window: Any, stats: Any, rollout: Rollout, features: Array, progress: Array) -> tuple[Any, ...]:
+    def _build(self, window: Any, stats: Any, rollout: Rollout, features: Array) -> tuple[Any, ...]:
         """Return the window with the new transitions, what the loss sees of it, and the statistics from now on."""
         spaces, fixed = self._learner.spaces, self._fixed is not None
         window = push(window, rollout, spaces)
-        experience = build_experience(window, rollout, stats, features, progress)
+        experience = build_experience(window, rollout, stats, features)
         return window, experience, update_stats(stats, rollout, spaces, fixed, self._constants)
 
 

@@ -84,8 +84,7 @@ def update(
 ) -> tuple[LearnerState, UpdateStats]:
     """Learn from the newest M transitions: gradient steps on minibatches of them, then new statistics."""
     window = push(state.window, rollout, config.spaces)
-    progress = progress_of(config.lifetime, state.updates)
-    experience = build_experience(window, rollout, state.normalizer, features, progress)
+    experience = build_experience(window, rollout, state.normalizer, features)
     before = _distributions(config, state.params, experience)
     inner = config.learner.update(
         InnerState(state.params, state.optimizer),
@@ -105,11 +104,6 @@ def update(
         state.nonfinite + jnp.where(finite, 0, 1),
     )
     return after, UpdateStats(jnp.mean(kl_divergence(before, _distributions(config, inner.params, experience))))
-
-
-def progress_of(lifetime: LifetimeSettings, updates: Array) -> Array:
-    """Return the fraction of the lifetime that has passed with this update, and log10 of its length, [2]."""
-    return jnp.stack([(updates + 1) / lifetime.updates, jnp.log10(jnp.float32(lifetime.updates))])
 
 
 def step_scale(lifetime: LifetimeSettings, updates: Array) -> Array | None:

@@ -31,9 +31,7 @@ def push(window: Window, rollout: Rollout, spaces: Spaces) -> Window:
     return jax.tree.map(lambda old, rows: jnp.concatenate([old[rows.shape[0] :], rows]), window, new)
 
 
-def build_experience(
-    window: Window, rollout: Rollout, stats: Normalizer, task_features: Array, progress: Array
-) -> Experience:
+def build_experience(window: Window, rollout: Rollout, stats: Normalizer, task_features: Array) -> Experience:
     """Normalize with the statistics that were used for acting."""
     return Experience(
         window=normalize_window(window, stats),
@@ -45,7 +43,6 @@ def build_experience(
         terminated=rollout.terminated,
         truncated=rollout.truncated,
         task_features=task_features,
-        progress=progress,
     )
 
 

@@ -1,7 +1,5 @@
 """Initial weights of the learned loss: random, or a head that starts as the distance to a target action."""
 
-import math
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -12,7 +10,7 @@ from epg.core.rng import Key
 from epg.core.spaces import Spaces
 from epg.loss.inputs import constant_columns, head_columns, row_columns, width_of
 from epg.loss.modulation import StatisticsScale, init_mixes
-from epg.loss.network import MEMORY_INPUTS, SLOPE, Loss
+from epg.loss.network import MEMORY_INPUTS, Loss
 from epg.settings import LossSettings
 
 TARGET_SCALE = 0.02  # standard deviation of the initial target action's weights
@@ -32,8 +30,7 @@ def init_loss(key: Key, settings: LossSettings, spaces: Spaces, scale: Statistic
     for index, length in enumerate(settings.kernels if settings.temporal != "none" else ()):
         kernels.append(_normal(keys[index], (length, size, settings.channels), length * size))
         size = settings.channels
-    pooled = size if settings.pooling == "mean" else size * settings.frames
-    pooled = pooled if settings.context_size else 0
+    pooled = size if settings.context_size else 0
     head_inputs = width_of(head_columns(settings, spaces)) + width_of(constants) + settings.context_size
     mixes, mix_bias = init_mixes(jax.random.fold_in(key, 1), settings, spaces, scale)
     loss = Loss(
@@ -47,22 +44,12 @@ def init_loss(key: Key, settings: LossSettings, spaces: Spaces, scale: Statistic
         head_bias=jnp.zeros(settings.hidden),
         output=_normal(keys[-1], (settings.hidden,), settings.hidden),
     )
-    if settings.init_temporal == "reward-correlation":
-        loss = _carry_reward_correlations(keys[0], loss, settings, spaces)
     return loss if settings.init == "random" else _target_action_head(keys[-2], loss, settings, spaces)
 
 
-def evolved_share(settings: LossSettings, spaces: Spaces) -> Loss:
-    """Return a factor for the noise and the steps of each parameter: 1 where it evolves, 0 where it stays fixed."""
-    template = jax.eval_shape(lambda: init_loss(jax.random.key(0), settings, spaces))
-    ones = jax.tree.map(lambda leaf: jnp.ones(leaf.shape), template)
-    fixed = jnp.zeros_like(ones.mixes), jnp.zeros_like(ones.mix_bias)
-    return eqx.tree_at(lambda it: (it.mixes, it.mix_bias), ones, fixed)
-
-
 def init_memory(key: Key, settings: LossSettings) -> Array:
-    """Draw fresh memory parameters: the weights [MEMORY_INPUTS, memory] of a layer fed with ones."""
-    return MEMORY_SCALE / MEMORY_INPUTS**0.5 * jax.random.normal(key, (MEMORY_INPUTS, settings.memory))
+    """Draw fresh memory parameters, [memory]."""
+    return MEMORY_SCALE / MEMORY_INPUTS * jax.random.normal(key, (settings.memory,))
 
 
 def _normal(key: Key, shape: tuple[int, ...], fan_in: int) -> Array:
@@ -120,44 +107,3 @@ def shift_targets(loss: Loss, weights: Array, settings: LossSettings, spaces: Sp
     head = loss.head.at[seen, even].add(-weights[:, :-1].T).at[seen, even + 1].add(weights[:, :-1].T)
     bias = loss.head_bias.at[even].add(-weights[:, -1]).at[even + 1].add(weights[:, -1])
     return eqx.tree_at(lambda it: (it.head, it.head_bias), loss, (head, bias))
-
-
-def _carry_reward_correlations(key: Key, loss: Loss, settings: LossSettings, spaces: Spaces) -> Loss:
-    """Replace the temporal part so that the context starts linear in the window's mean of the reward products.
-
-    Normalized reward times normalized x, averaged over the window, is their correlation. Channels 2c and 2c+1 hold
-    +x_c and -x_c; since leaky(x) - leaky(-x) = 1.2 x, the next layer can pass a pair on exactly. The first pairs
-    carry the reward's correlation with the trace of each action, the others random mixes of its correlation with the
-    observation.
-    """
-    columns, pairs = row_columns(settings, spaces), settings.channels // 2
-    traces = min(pairs, spaces.action)
-    mixes = jax.random.normal(key, (spaces.observation, pairs - traces)) / spaces.observation**0.5
-    first = jnp.zeros((loss.kernels[0].shape[1], pairs))
-    first = first.at[columns["reward x action trace"], :traces].set(jnp.eye(spaces.action, traces))
-    first = first.at[columns["reward x observation"], traces:].set(mixes)
-    # Divided by roots, not by lengths: weights far below sigma would drown in the noise of evolution.
-    kernels = [
-        jnp.zeros_like(loss.kernels[0]).at[:, :, : 2 * pairs].set(_both_signs(first)) / settings.kernels[0] ** 0.5
-    ]
-    for kernel, length in zip(loss.kernels[1:], settings.kernels[1:], strict=True):
-        passing = jnp.zeros_like(kernel).at[:, : 2 * pairs, : 2 * pairs].set(_pass_on(pairs))
-        kernels.append(passing / length**0.5)
-    units = min(pairs, settings.context // 2)
-    frames = loss.context.shape[0] // settings.channels
-    passed = jnp.zeros((settings.channels, settings.context))
-    passed = passed.at[: 2 * units, : 2 * units].set(_pass_on(units) / frames)
-    roots = math.prod(settings.kernels) ** 0.5  # what the divisions above left: 2 x is again the correlation
-    context = jnp.tile(2.0 / roots * passed, (frames, 1))
-    return eqx.tree_at(lambda it: (it.kernels, it.context), loss, (tuple(kernels), context))
-
-
-def _both_signs(weights: Array) -> Array:
-    """Interleave weights with their negatives along the last axis."""
-    return jnp.stack([weights, -weights], axis=-1).reshape(*weights.shape[:-1], -1)
-
-
-def _pass_on(pairs: int) -> Array:
-    """Return [2 pairs, 2 pairs]: undo the leaky ReLU of each pair and give both signs again."""
-    undo = jnp.repeat(jnp.eye(pairs), 2, axis=0) * jnp.tile(jnp.array([1.0, -1.0]), pairs)[:, None]
-    return _both_signs(undo / (1.0 + SLOPE))

@@ -1,15 +1,13 @@
 """What the loss sees: the declared inputs, and where each stands in the arrays of the network.
 
 rows [N, C]:      inputs that change from step to step (observation, action, done, policy output, ...)
-constants [K]:    inputs that are the same at every step of an update (memory, log-std, task features, progress)
+constants [K]:    inputs that are the same at every step of an update (memory, log-std, task features)
 
 Always seen: observation, action, done, policy output, memory. Declared in `loss.inputs`:
 
 reward                the reward. Without it, no reward reaches an update.
-reward-products       reward times observation, and reward times the decayed sum of past actions
 observation-products  products of two observations, seen by the head only
 task-features         what the family reveals about the task (GoalAnt's goal)
-progress              how much of the lifetime has passed
 
 The paper feeds both to every row. Constants are kept apart because a convolution of a constant needs no convolution:
 its kernel is summed over time first, which saves most of the first layer's arithmetic.
@@ -32,8 +30,6 @@ def row_columns(settings: LossSettings, spaces: Spaces) -> Columns:
     widths = {"observation": spaces.observation, "action": spaces.action, "done": 1, "policy": spaces.action}
     if settings.sees_reward:
         widths["reward"] = 1
-    if "reward-products" in settings.inputs:
-        widths |= {"reward x observation": spaces.observation, "reward x action trace": spaces.action}
     return _columns(widths)
 
 
@@ -58,8 +54,6 @@ def constant_columns(settings: LossSettings, spaces: Spaces) -> Columns:
     if "task-features" in settings.inputs:
         require(spaces.features > 0, "loss.inputs names task-features, but the family has no task features.")
         widths["task features"] = spaces.features
-    if "progress" in settings.inputs:
-        widths["progress"] = 2
     return _columns(widths)
 
 
@@ -82,8 +76,6 @@ def build_rows(settings: LossSettings, experience: Experience) -> Array:
     parts = [window.observation, window.action, window.done[:, None], jnp.zeros_like(window.action)]
     if settings.sees_reward:
         parts.append(window.reward[:, None])
-    if "reward-products" in settings.inputs:
-        parts.append(reward_products(experience))
     return jnp.concatenate(parts, axis=1)
 
 
@@ -110,10 +102,5 @@ def build_constants(settings: LossSettings, experience: Experience, memory: Arra
 
 
 def untrained_constants(settings: LossSettings, experience: Experience) -> Array:
-    """Stack those of them that training does not change: task features and progress."""
-    parts = [jnp.zeros(0)]
-    if "task-features" in settings.inputs:
-        parts.append(experience.task_features)
-    if "progress" in settings.inputs:
-        parts.append(experience.progress)
-    return jnp.concatenate(parts)
+    """Return those of them that training does not change."""
+    return experience.task_features if "task-features" in settings.inputs else jnp.zeros(0)

@@ -33,7 +33,7 @@ class Loss(eqx.Module):
 
     kernels: tuple[Array, ...]  # each [kernel, in, channels]; the first has in = C + K
     kernel_biases: tuple[Array, ...]  # each [channels]
-    context: Array  # [channels, context], or [frames * channels, context] when flattened
+    context: Array  # [channels, context]
     context_bias: Array  # [context]
     mixes: Array  # [K, Q] of the modulated head; [0, 0] without
     mix_bias: Array  # [K]
@@ -110,8 +110,7 @@ def context_vector(loss: Loss, settings: LossSettings, frames: Array, constants:
     x = leaky_relu(frames + everywhere + loss.kernel_biases[0])
     for kernel, bias, stride in zip(loss.kernels[1:], loss.kernel_biases[1:], settings.strides[1:], strict=True):
         x = leaky_relu(convolve(x, kernel, stride) + bias)
-    pooled = jnp.mean(x, axis=0) if settings.pooling == "mean" else x.reshape(-1)
-    return leaky_relu(pooled @ loss.context + loss.context_bias)
+    return leaky_relu(jnp.mean(x, axis=0) @ loss.context + loss.context_bias)
 
 
 def head_values(loss: Loss, sums: Array, constants: Array, context: Array) -> Array:
@@ -121,12 +120,12 @@ def head_values(loss: Loss, sums: Array, constants: Array, context: Array) -> Ar
 
 
 def memory_output(memory: Array) -> Array:
-    """Return the memory's tanh units: a layer [64, memory] fed with ones.
+    """Return the memory's tanh units, [memory] -> [memory]: a layer fed with 64 ones.
 
-    Its weights are trained by the same Adam as the policy. All 64 weights of a unit move together, so that a unit moves
-    64 times as far as a bias would: a single bias vector hardly moves within a lifetime.
+    All 64 weights of a unit have the same gradient, so Adam moves them alike: they are kept as one, their mean. A unit
+    moves 64 times as far as a bias would, which hardly moves within a lifetime.
     """
-    return jnp.tanh(jnp.sum(memory, axis=0))
+    return jnp.tanh(MEMORY_INPUTS * memory)
 
 
 def convolve(x: Array, kernel: Array, stride: int) -> Array:

@@ -10,7 +10,7 @@ RECIPE = Recipe(
     laptop=Settings(
         family="directional-hopper",
         policy=POLICY,
-        loss=LossSettings(window=256, inputs=("reward", "reward-products")),
+        loss=LossSettings(window=640, inputs=("reward",), modulation="reward", temporal="none", memory=0),
         lifetime=LifetimeSettings(64, updates=24, minibatch=64, update_epochs=4, scoring_episodes=2, **ANNEALED),
         evolution=replace(EVOLUTION, horizon=500, **BOTH_DIRECTIONS),
     ),

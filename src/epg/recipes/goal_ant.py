@@ -10,7 +10,7 @@ RECIPE = Recipe(
     laptop=Settings(
         family="goal-ant",
         policy=POLICY,
-        loss=LossSettings(window=512, inputs=("reward", "reward-products"), hidden=40),
+        loss=LossSettings(window=640, inputs=("reward",), modulation="reward", temporal="none", memory=0, hidden=18),
         lifetime=LifetimeSettings(64, updates=32, minibatch=64, update_epochs=4, scoring_episodes=2, **ANNEALED),
         evolution=replace(EVOLUTION, **BOTH_DIRECTIONS),
     ),

@@ -7,10 +7,12 @@ RECIPE = Recipe(
     laptop=Settings(
         family="point-goal",
         policy=PolicySettings(log_std=-0.5),
-        loss=LossSettings(inputs=("reward", "reward-products"), memory=0, init_temporal="reward-correlation"),
-        lifetime=LifetimeSettings(updates=64, minibatch=16, learning_rate=4e-3, scoring_episodes=8),
+        loss=LossSettings(window=1024, inputs=("reward",), modulation="reward", mixes=16, temporal="none", memory=0),
+        lifetime=LifetimeSettings(
+            updates=32, update_epochs=6, replay=True, learning_rate=0.01, learning_rate_end=0.0, scoring_episodes=8
+        ),
         evolution=EvolutionSettings(
-            epochs=50, lifetimes=128, step_size=0.03, step_size_end=0.01, anneal_epochs=50, beta1=0.9
+            epochs=60, lifetimes=128, step_size=0.03, step_size_end=0.01, anneal_epochs=60, beta1=0.9
         ),
     ),
     paper_inputs=("reward",),

@@ -1,6 +1,5 @@
 """Settings of the outer loop."""
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,14 +26,12 @@ class EvolutionSettings:
     (compared with each other), or none (the paper)."""
     sigma: float = 0.05
     """Standard deviation of the noise on phi."""
-    sigma_end: float | None = None
-    """Sigma after annealing; by default it is constant."""
     step_size: float = 0.02
     """Outer step size at the first epoch."""
     step_size_end: float = 0.02
     """Outer step size after annealing."""
     anneal_epochs: int = 1
-    """Epochs over which step size and sigma are annealed linearly."""
+    """Epochs over which the step size is annealed linearly."""
     beta1: float = 0.0
     """beta1 of the outer Adam."""
     beta2: float = 0.99
@@ -43,12 +40,24 @@ class EvolutionSettings:
     """Weight of the L2 penalty on phi."""
     horizon: int | None = None
     """Steps at which episodes are cut during evolution, to save scoring time; by default the family's horizon."""
+    phi_every: int = 10
+    """Epochs between measurements of phi itself, without noise, in one more shard of lifetimes."""
     shard: int = 32
     """Lifetimes evaluated together: the unit of work. It is part of the result's identity; the number of processes
     is not."""
 
     def __post_init__(self) -> None:
-        names = "epochs", "noise_vectors", "lifetimes", "sigma", "step_size", "step_size_end", "anneal_epochs", "shard"
+        names = (
+            "epochs",
+            "noise_vectors",
+            "lifetimes",
+            "sigma",
+            "step_size",
+            "step_size_end",
+            "anneal_epochs",
+            "phi_every",
+            "shard",
+        )
         require_positive(self, "evolution", *names)
         require(self.noise_vectors > 1, "evolution.noise_vectors must be at least 2: ranks need a comparison.")
         require(
@@ -64,10 +73,6 @@ class EvolutionSettings:
         require(
             self.task_sharing != "pair" or self.antithetic,
             "evolution.task_sharing pair needs evolution.antithetic.",
-        )
-        require(
-            self.sigma_end is None or 0 < self.sigma_end < math.inf,
-            f"evolution.sigma_end must be above zero, not {self.sigma_end}.",
         )
         require(self.horizon is None or self.horizon > 0, f"evolution.horizon must be above zero, not {self.horizon}.")
         require(0 <= self.beta1 < 1, f"evolution.beta1 must lie in [0, 1), not {self.beta1}.")

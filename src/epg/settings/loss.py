@@ -6,7 +6,7 @@ from typing import Literal
 from epg.core.errors import require
 from epg.settings.checks import LARGEST_SIZE, require_positive, require_small
 
-LossInput = Literal["reward", "reward-products", "observation-products", "task-features", "progress"]
+LossInput = Literal["reward", "observation-products", "task-features"]
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,8 @@ class LossSettings:
     """Units of the layer that follows the convolutions: the length of the context vector."""
     hidden: int = 16
     """Units of the head's hidden layer."""
-    pooling: Literal["mean", "flatten"] = "mean"
-    """How time is removed before the context layer. With mean, the number of parameters does not depend on N."""
     init: Literal["target-action", "random"] = "target-action"
     """Initial head: random weights, or the distance between the policy's mean and a target action near zero."""
-    init_temporal: Literal["random", "reward-correlation"] = "random"
-    """Initial convolutions: random weights, or the window's mean of the reward products (needs reward-products)."""
 
     def __post_init__(self) -> None:
         require_positive(self, "loss", "window", "mixes", "channels", "context", "hidden")
@@ -51,18 +47,6 @@ class LossSettings:
         require(len(self.kernels) <= 16, f"loss.kernels has {len(self.kernels)} layers: at most 16 are possible.")
         require(0 <= self.memory <= LARGEST_SIZE, f"loss.memory must lie in [0, {LARGEST_SIZE}], not {self.memory}.")
         require(len(set(self.inputs)) == len(self.inputs), "loss.inputs must not name an input twice.")
-        require(
-            "reward-products" not in self.inputs or "reward" in self.inputs,
-            "loss.inputs reward-products needs reward: it multiplies the reward.",
-        )
-        require(
-            self.init_temporal == "random" or "reward-products" in self.inputs,
-            "loss.init_temporal reward-correlation needs reward-products in loss.inputs: it carries their mean.",
-        )
-        require(
-            self.init_temporal == "random" or self.temporal == "policy",
-            "loss.init_temporal reward-correlation needs loss.temporal policy.",
-        )
         require(
             self.modulation != "reward" or "reward" in self.inputs,
             "loss.modulation reward needs reward in loss.inputs.",

@@ -20,7 +20,7 @@ MAX_METRICS_BYTES = 2**30
 
 
 GROUPS = {
-    "fitness": ("fitness_mean", "fitness_std", "fitness_best", "fitness_worst"),
+    "fitness": ("fitness_mean", "fitness_std", "fitness_best", "fitness_worst", "phi_fitness", "phi_fitness_error"),
     "signal": ("signal", "variance_between", "variance_residual"),
     "outer": ("alpha", "step_size", "phi_norm"),
     "health": ("nonfinite", "diverged"),
@@ -75,9 +75,8 @@ class MetricsWriter:
                 line = line[self._file.write(line) :]
         except OSError as error:
             raise BadInput(f"{self._path} cannot be written: {error.strerror or error}.") from error
-        for name, value in record.items():
-            if name != "epoch" and type(value) in (int, float):
-                self._board.add_scalar(tag_of(name), value, epoch)
+        for name, value in _scalars(record).items():
+            self._board.add_scalar(tag_of(name), value, epoch)
 
     def close(self) -> None:
         """Write out what is waiting and close both."""
@@ -131,6 +130,17 @@ class _Mirror:
         self.flush()
         with contextlib.suppress(OSError):
             self._file.close()
+
+
+def _scalars(record: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+    """Return the numbers of a record by tag; those of a nested record are grouped under its name."""
+    found: dict[str, float] = {}
+    for name, value in record.items():
+        if isinstance(value, dict):
+            found |= _scalars(value, f"{prefix}{name}/")
+        elif name != "epoch" and type(value) in (int, float):
+            found[prefix + name] = value
+    return found
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
