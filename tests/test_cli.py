@@ -268,7 +268,7 @@ WRONG: dict[str, tuple[str, str] | tuple[str, str, Callable[[Path], object]]] = 
     ),
     "search with updates": (
         "baseline fixed point-goal --env-steps 9 --updates 3",
-        "--updates is for ppo and reinforce: a fixed policy does not learn",
+        "--updates is for ppo and reinforce, not for fixed",
     ),
     "search without tasks": (
         "baseline fixed point-goal --env-steps 9 --tasks 0 --run new",
@@ -280,9 +280,9 @@ WRONG: dict[str, tuple[str, str] | tuple[str, str, Callable[[Path], object]]] = 
     ),
     "PPO with a budget of search": (
         "baseline ppo point-goal --env-steps 9 --run new",
-        "--env-steps is for the baseline fixed, not for ppo",
+        "--env-steps is for fixed, maml and rl2, not for ppo",
     ),
-    "PPO resumed": ("baseline ppo point-goal --resume --run {run}", "--resume is for the baseline fixed, not for ppo"),
+    "PPO resumed": ("baseline ppo point-goal --resume --run {run}", "--resume is for fixed, maml and rl2, not for ppo"),
     "search resumed without a run": ("baseline fixed point-goal --resume", "--resume needs --run"),
     "search resumed in an evolution": (
         "baseline fixed point-goal --resume --run {run}",
@@ -292,6 +292,13 @@ WRONG: dict[str, tuple[str, str] | tuple[str, str, Callable[[Path], object]]] = 
         "baseline fixed point-goal --resume --run {run} --env-steps 9",
         "keeps its budget and its seed when resumed: drop them",
     ),
+    "MAML without a budget": ("baseline maml point-goal --run new", "baseline maml needs --env-steps: its budget"),
+    "RL2 resumed in an evolution": ("baseline rl2 point-goal --resume --run {run}", "is not a training of RL²"),
+    "comparison with a baseline that was not trained": (
+        "compare {run} --with ppo maml --run new",
+        "no run below runs/ has trained maml for point-goal: train one with `epg baseline maml point-goal --env-steps",
+    ),
+    "comparison with a policy of a loss": ("compare {run} --with nothing --run new", "nothing does not exist"),
     # warm starts
     "start from nothing": (f"{SMOKE} --start nothing", "no loss and no policy at nothing: give the directory of one"),
     "start from a loss of another family": (
@@ -645,17 +652,13 @@ def test_a_fixed_policy_is_searched_resumed_and_starts_a_loss() -> None:
     search = ("baseline", "fixed", "point-reach", "--tasks", 4, "--processes", 1, "--run", "policy", "--json")
     done = call(*search, "--env-steps", 70_000, "--seed", 3)
     assert done.code == 0
-    assert (done.json["kind"], done.json["family"], done.json["seed"]) == ("fixed-policy", "point-reach", 3)
-    assert len(done.json["returns"]) == done.json["tasks"] == 4
-    assert done.json["interval"]["low"] <= done.json["interval"]["value"] <= done.json["interval"]["high"]
-    assert done.json["env_steps"] >= 70_000
-    policy = load_policy("policy")
-    assert policy.manifest["env_steps"] == done.json["env_steps"]
+    assert (done.json["kind"], done.json["family"], done.json["seed"]) == ("learn", "point-reach", 3)
+    assert done.json["tasks"] == 4
+    policy, (method,) = load_policy("policy"), done.json["methods"].values()
+    assert method["meta_steps"] == policy.manifest["env_steps"] >= 70_000
     assert set(policy.tensors) == {"weights", "obs_mean", "obs_std"}
     assert call(*search, "--resume").json == done.json  # nothing left to search: the same policy on the same tasks
-    shown = call("report", "policy")
-    assert shown.code == 2
-    assert "is a search for a fixed policy: there is no report of one." in shown.err
+    assert call("report", "policy").code == 0
     smoke = ("evolve", "point-reach", "--preset", "smoke", "--executor", "inline", "--start", "policy")
     assert "needs --policy.obs_stats fixed" in call(*smoke, "--run", "out").err
     evolved = call(*smoke, "--policy.obs_stats", "fixed", "--run", "out", "--json")
@@ -667,6 +670,18 @@ def test_a_fixed_policy_is_searched_resumed_and_starts_a_loss() -> None:
         "env_steps": policy.manifest["env_steps"],
     }
     assert evolved.json["env_steps"] > policy.manifest["env_steps"]
+
+
+def test_meta_learners_are_trained_and_compared(evolved: Evolved) -> None:
+    for name in ("maml", "rl2"):
+        train = ("baseline", name, "point-goal", "--env-steps", 1, "--tasks", 2, "--json")  # one outer step
+        done = call(*train, "--run", f"runs/{name}")
+        assert done.code == 0, done.err
+        assert done.json["methods"][name]["meta_steps"] == load_policy(f"runs/{name}").manifest["env_steps"] > 1
+    compared = call("compare", evolved.path, "--with", "maml", "runs/rl2", "--tasks", 2, "--json", "--run", "out")
+    assert list(compared.json["methods"]) == ["epg", "maml", "maml-10", "rl2"]
+    steps = {name: it["steps"] for name, it in compared.json["methods"].items()}
+    assert steps == {"epg": steps["epg"], "maml": steps["epg"], "maml-10": 10 * steps["epg"], "rl2": steps["epg"]}
 
 
 def test_baseline_trains_by_hand() -> None:

@@ -15,13 +15,15 @@ from epg.baselines import fixed_policy
 from epg.baselines.fixed_policy import FixedPolicy, Search, SearchSettings, SearchStep, ascent, create_run, search_run
 from epg.core.errors import BadInput
 from epg.core.rng import Split, Stream, lifetime_key, stream_key
-from epg.evaluation.deploy import deploy
+from epg.evaluation.protocol import MethodResult, record
+from epg.evaluation.trained_policies import policy_methods
 from epg.evolution.observation_stats import measure_observations
 from epg.families.registry import find_family
 from epg.lifetime.normalizer import FixedStats
 from epg.policies.distributions import draw_noise
 from epg.policies.linear import LinearPolicy
-from epg.settings import EvolutionSettings, Settings
+from epg.policies.trained import TrainedPolicy
+from epg.settings import EvolutionSettings, Settings, to_dict
 from epg.storage.metrics import read_metrics
 from epg.storage.policy_artefact import load_policy
 from epg.storage.run import Run
@@ -51,6 +53,16 @@ def assert_same(one: FixedPolicy, other: FixedPolicy) -> None:
     np.testing.assert_array_equal(one.weights, other.weights)
     np.testing.assert_array_equal(one.obs_stats.mean, other.obs_stats.mean)
     np.testing.assert_array_equal(one.obs_stats.std, other.obs_stats.std)
+
+
+def held_out(found: FixedPolicy, settings: Settings, tasks: int, seed: int) -> MethodResult:
+    """Let a fixed policy live on held-out tasks."""
+    origin = {"family": settings.family, "trained_by": "a test", "baseline": "fixed", "env_steps": found.env_steps}
+    manifest = {**origin, "spaces": to_dict(find_family(settings.family).spaces)}
+    stats = found.obs_stats
+    trained = TrainedPolicy(found.policy, jnp.asarray(found.weights), stats.mean, stats.std, manifest)
+    (method,) = policy_methods(trained, settings)
+    return record(method, tasks, seed)
 
 
 # --- the search (Mania, Guy and Recht 2018, Algorithm 2) against its equations written as loops --------------------
@@ -136,7 +148,7 @@ def test_the_search_climbs(tmp_path):
     assert [json.loads(line)["fitness_mean"] for line in saved] == returns
     # Deployed on tasks that it never met, it is better than a policy that does nothing on average.
     nothing = replace(found, weights=np.zeros_like(found.weights))
-    scores = [np.array(deploy(it, SETTINGS, 16, seed=5)["returns"]) for it in (found, nothing)]
+    scores = [held_out(it, SETTINGS, 16, seed=5).final for it in (found, nothing)]
     assert (scores[0] - scores[1]).mean() > 5.0
 
 
@@ -182,7 +194,7 @@ def test_another_seed_gives_another_policy(reference, tmp_path):
 
 @pytest.mark.parametrize(("stopped", "damage"), [(1, "none"), (4, "none"), (7, "none"), (4, "cut"), (7, "cut")])
 def test_stopped_and_resumed_it_ends_the_same(stopped, damage, reference, tmp_path, monkeypatch):
-    monkeypatch.setattr(fixed_policy, "CHECKPOINT_EVERY", 3)
+    monkeypatch.setattr(Search, "checkpoint_every", 3)
     run = create_run(SETTINGS, SEARCH, tmp_path / "run")
 
     def stop(step: SearchStep) -> None:
@@ -219,7 +231,7 @@ def test_a_checkpoint_of_another_search_is_refused(tensors, info, tmp_path):
     search.obs_stats = FixedStats(np.zeros(4, np.float32), np.ones(4, np.float32))
     kept = {name: value for name, value in (search.tensors() | tensors).items() if value is not None}
     run.save_checkpoint(2, kept, info)
-    with pytest.raises(BadInput, match="does not fit the search"):
+    with pytest.raises(BadInput, match="does not fit a search for a fixed policy"):
         search_run(run, "inline")
 
 
@@ -227,7 +239,7 @@ def test_a_checkpoint_of_another_search_is_refused(tensors, info, tmp_path):
     ("make", "sentence"),
     [
         (lambda: Search(Settings("random-cart-pole"), SEARCH), "needs continuous actions, not random-cart-pole"),
-        (lambda: SearchSettings(0), "env_steps must be above zero"),
+        (lambda: Search(SETTINGS, SearchSettings(0)), "env_steps must be above zero"),
         (lambda: SearchSettings(10, population=3), r"population \(3\) must be even"),
         (lambda: SearchSettings(10, population=0), r"population \(0\) must be even"),
     ],
@@ -267,12 +279,12 @@ def test_the_deployed_score_is_the_policy_acting(reference):
     # Over the family's whole horizon, whatever the evolution's is, and with no learning.
     found = replace(reference[0], weights=np.float32(0.3 * np.random.default_rng(1).normal(size=(2, 5))))
     cut = replace(SETTINGS, evolution=replace(SETTINGS.evolution, horizon=5))
-    result = deploy(found, cut, 3, seed=4)
-    np.testing.assert_allclose(result["returns"], [slow_score(found, index, 4) for index in range(3)], rtol=1e-3)
-    assert (result["tasks"], result["seed"], result["env_steps"]) == (3, 4, found.env_steps)
-    np.testing.assert_allclose(result["interval"]["value"], np.mean(result["returns"]), rtol=1e-5)  # of three: all
+    result = held_out(found, cut, 3, seed=4)
+    np.testing.assert_allclose(result.final, [slow_score(found, index, 4) for index in range(3)], rtol=1e-3)
+    assert (result.method, result.meta_steps, result.steps) == ("fixed", found.env_steps, SETTINGS.lifetime.steps)
+    assert not result.kl.any()
     with pytest.raises(BadInput, match="tasks must be above zero"):
-        deploy(found, SETTINGS, 0, seed=4)
+        held_out(found, SETTINGS, 0, seed=4)
 
 
 def test_both_drivers_score_alike(reference):

@@ -17,7 +17,7 @@ _MODULES = {
     "learn": "epg.api",
     "compare": "epg.api",
     "baseline": "epg.api",
-    "fixed_policy": "epg.api",
+    "train_baseline": "epg.api",
     "probe": "epg.api",
     "act": "epg.api",
     "check": "epg.api",
@@ -48,12 +48,12 @@ if TYPE_CHECKING:
     from epg.api import check as check
     from epg.api import compare as compare
     from epg.api import evolve as evolve
-    from epg.api import fixed_policy as fixed_policy
     from epg.api import learn as learn
     from epg.api import load_settings as load_settings
     from epg.api import probe as probe
     from epg.api import render as render
     from epg.api import report as report
+    from epg.api import train_baseline as train_baseline
     from epg.core.errors import BadInput as BadInput
     from epg.core.runtime import use_single_thread as use_single_thread
     from epg.core.spaces import Spaces as Spaces

@@ -18,7 +18,7 @@ from epg.core.errors import require
 from epg.evaluation.verdict import verdicts
 from epg.executors import Cluster, ExecutorFailed, check_executor
 from epg.families.registry import REGISTRY, SESSION, is_registered, name_of
-from epg.recipes import PresetName, ppo_settings, preset, recipe_of
+from epg.recipes import PresetName, meta_learner, ppo_settings, preset, recipe_of
 from epg.settings import Settings, from_dict, to_dict, with_values
 from epg.storage.config_file import read_settings
 from epg.storage.files import encode_tensors, write_atomic, write_json
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from epg.evolution.loop import EpochMetrics, EvolutionResult
     from epg.families.base import Family
     from epg.policies.trained import TrainedPolicy
+    from epg.settings import MamlSettings, RL2Settings
     from epg.viz.watch import WatchServer
 
 __all__ = ["Cluster", "ExecutorFailed", "PresetName", "bench", "check_vacant", "list_losses", "verdicts"]
@@ -219,43 +220,58 @@ def baseline(
     return _save([result], family, seed, run, {"settings": to_dict(settings)})
 
 
-def fixed_policy(
+def train_baseline(
+    name: str,
     family: FamilyLike,
     *,
     env_steps: int | None = None,
     seed: int = 0,
     tasks: int = 20,
+    lifetimes: int = LIFETIMES,
     run: str | Path | None = None,
     resume: bool = False,
+    options: MamlSettings | RL2Settings | None = None,
     executor: str = "local",
     processes: int | None = None,
     on_step: Callable[[Any], None] | None = None,
-) -> dict[str, Any]:
-    """Search the best fixed linear policy of a family within a number of environment steps, and score it.
+) -> LearningResult:
+    """Train a baseline on training tasks within a number of environment steps; score it on held-out ones.
 
-    This is what a user would deploy instead of a learning rule (domain randomization): nothing is learned on the
-    held-out tasks. With `resume`, `run` continues with the budget and the seed it was begun with.
+    `fixed` is the best fixed linear policy by random search: what a user would deploy instead of a learning rule
+    (domain randomization). `maml` is an initial policy for policy-gradient steps, `rl2` a recurrent policy. With
+    `resume`, `run` continues with the budget and the seed it was begun with. `options` replace the recipe's.
     """
-    from epg.baselines.fixed_policy import SearchSettings, create_run, search_run
-    from epg.evaluation.deploy import deploy
+    from epg.baselines import registry
+    from epg.evaluation import protocol
+    from epg.evaluation.trained_policies import policy_methods
 
     check_executor(executor, processes)
     family = name_of(family)
     _check_reachable(family, executor)
     require(tasks > 0, f"tasks must be above zero, not {tasks}.")
+    require(name in registry.BASELINES, f"unknown baseline {name!r}: choose one of {', '.join(registry.BASELINES)}.")
     if resume:
         require(run is not None, "resume needs run: the directory of the run to continue.")
         require(env_steps is None and seed == 0, f"{run} keeps its budget and its seed when resumed: drop them.")
         opened, settings = Run.open(str(run)), resumed_settings(Path(str(run)), family)
     else:
-        require(env_steps is not None, "a search needs env_steps: its budget.")
+        require(env_steps is not None, "training a baseline needs env_steps: its budget.")
         settings = settings_for(family, "laptop", seed)
-        search = SearchSettings(int(env_steps or 0), products="observation-products" in settings.loss.inputs)
-        opened = create_run(settings, search, Path(run or new_run_path(f"fixed-{family}")))
-    found = search_run(opened, executor, processes, on_step)
-    summary = deploy(found, settings, tasks, settings.seed)
-    write_json(opened.path / "results.json", summary)
-    return {"run": str(opened.path), **summary}
+        chosen = _baseline_options(name, settings, int(env_steps or 0), options)
+        opened = registry.start(name, settings, chosen, Path(run or new_run_path(f"{name}-{family}")))
+    trained = registry.finish(name, opened, on_step, executor, processes)
+    methods = policy_methods(trained, settings)
+    results = [protocol.record(it, tasks, settings.seed, lifetimes=lifetimes) for it in methods]
+    return _write(results, family, settings.seed, opened.path)
+
+
+def _baseline_options(name: str, settings: Settings, env_steps: int, given: Any) -> Any:
+    """Return the options of a baseline with their budget: given ones, or the recipe's."""
+    if name in ("maml", "rl2"):
+        return replace(given or meta_learner(settings.family, name), env_steps=env_steps)  # type: ignore[arg-type]
+    from epg.baselines.fixed_policy import SearchSettings
+
+    return SearchSettings(env_steps, products="observation-products" in settings.loss.inputs)
 
 
 def compare(
@@ -265,31 +281,57 @@ def compare(
     tasks: int = 20,
     seed: int = 0,
     updates: int | None = None,
+    others: Sequence[str | Path] = ("ppo",),
     ppo_steps: Sequence[int] = (PAPER_STEPS,),
+    maml_steps: int | None = None,
     lifetimes: int = LIFETIMES,
     run: str | Path | None = None,
 ) -> LearningResult:
-    """Compare a loss with tuned PPO on the same held-out tasks and initial policies.
+    """Compare a loss with other methods on the same held-out tasks.
 
-    PPO gets as many environment steps as the loss, and then each number of `ppo_steps`.
+    `others` are ppo (tuned, from the same initial policies), and policies of `train_baseline`: a run directory, or
+    maml, rl2 or fixed for the newest one of this family below runs/. PPO gets as many environment steps as the loss,
+    and then each number of `ppo_steps`; an update of MAML gets as many as the loss, or `maml_steps`.
     """
     for steps in ppo_steps:  # before minutes are spent on the loss
         require(steps > 0, f"PPO's steps must be above zero, not {steps}.")
     artefact, family = _open(loss, family, run)
     from epg.evaluation import protocol
+    from epg.evaluation.trained_policies import policy_methods
+    from epg.policies.trained import load_policy
+
+    trained = [load_policy(_trained_run(str(it), family)) for it in others if it != "ppo"]
 
     own, stats = protocol.settings_of(artefact), protocol.obs_stats_of(artefact)
     own = replace(protocol.with_updates(own, updates), family=family)
     methods, configs = [protocol.loss_method(artefact, family, updates)], {}
-    for steps in dict.fromkeys([own.lifetime.steps, *ppo_steps]):
+    for steps in dict.fromkeys([own.lifetime.steps, *ppo_steps] if "ppo" in others else []):
         settings, tuned = _ppo(own, steps, stats is not None)
         ppo = protocol.policy_gradient_method(settings, "ppo", stats, tuned)
         if steps != own.lifetime.steps:
             ppo = replace(ppo, name=f"ppo-{steps}", label=f"PPO, {steps:,} steps")
         methods.append(ppo)
         configs[ppo.name] = to_dict(settings)
+    for policy in trained:
+        found = policy_methods(policy, own, maml_steps or own.lifetime.steps)
+        methods += found
+        configs |= {it.name: {"options": policy.manifest["options"]} for it in found}
     results = [protocol.record(it, tasks, seed, lifetimes=lifetimes) for it in methods]
     return _save(results, family, seed, run, {**_origin(artefact), "baselines": configs})
+
+
+def _trained_run(named: str, family: str) -> Path:
+    """Return a run directory as it is named, or the newest finished training of a baseline of this name."""
+    if named not in ("fixed", "maml", "rl2"):
+        return Path(named)
+    found = []
+    for config in RUNS.glob("*/config.json"):
+        content = Run.open(config.parent).config if (config.parent / "policy.json").is_file() else {}
+        if (content.get("kind"), content.get("family")) == (named, family):
+            found.append(config)
+    hint = f"epg baseline {named} {family} --env-steps N"
+    require(bool(found), f"no run below {RUNS}/ has trained {named} for {family}: train one with `{hint}`.")
+    return max(found, key=lambda it: it.stat().st_mtime).parent
 
 
 def probe(
@@ -358,15 +400,21 @@ def _check_run_path(run: str | Path | None) -> None:
 def _save(
     results: list[MethodResult], family: str, seed: int, run: str | Path | None, config: dict[str, Any]
 ) -> LearningResult:
-    """Write a run directory of recorded lifetimes with its policies, figure and report."""
+    """Make a run directory of recorded lifetimes."""
+    kind = "learn" if len(results) == 1 else "compare"
+    path = Path(run or new_run_path(f"{kind}-{family}"))
+    Run.create(path, {**_about(kind, family), **config})
+    return _write(results, family, seed, path)
+
+
+def _write(results: list[MethodResult], family: str, seed: int, path: Path) -> LearningResult:
+    """Write recorded lifetimes into a run directory, with their policies, figure and report."""
     from epg.evaluation.protocol import curves, table
     from epg.evaluation.result import LearningResult
     from epg.policies.trained import save_policies
     from epg.viz.report import write_report
 
     summary = table(results, family, seed)
-    path = Path(run or new_run_path(f"{summary['kind']}-{family}"))
-    Run.create(path, {**_about(summary["kind"], family), **config})
     write_atomic(path / "curves.safetensors", encode_tensors(curves(results), {}))
     for method in results:
         save_policies(path / POLICIES / method.method, method.policies)
@@ -408,10 +456,7 @@ def report(run: str | Path) -> Path:
     """Draw a run's figures and its HTML report again, from what it saved; needs no JAX."""
     from epg.viz.report import write_report
 
-    opened = Run.open(run)
-    kind = opened.config.get("kind")
-    require(kind != "fixed-policy", f"{run} is a search for a fixed policy: there is no report of one.")
-    return write_report(opened.path)
+    return write_report(Run.open(run).path)
 
 
 def render(

@@ -7,8 +7,9 @@ lifetime, and its weights are few.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from epg import __version__
-from epg.core.errors import BadInput, require
-from epg.core.interrupts import uninterrupted
+from epg.baselines import training
+from epg.baselines.training import Arrays, Training, TrainingStep
+from epg.core.errors import require
 from epg.core.rng import Split, Stream, run_key
 from epg.core.runtime import jit
 from epg.evolution.fitness import centred_ranks
@@ -27,24 +28,19 @@ from epg.evolution.observation_stats import measure_observations
 from epg.evolution.task_sampling import task_sampler
 from epg.evolution.worker import evolution_family
 from epg.executors import make_executor
+from epg.executors.base import Executor
 from epg.families.base import HostFamily
-from epg.families.registry import find_family
 from epg.learners.reinforce import Reinforce
 from epg.lifetime.host_driver import HostDriver
 from epg.lifetime.normalizer import FixedStats
 from epg.lifetime.scan_driver import score_policy
 from epg.lifetime.update import InnerConfig
 from epg.policies.linear import LinearPolicy
-from epg.settings import Settings, from_dict, to_dict
-from epg.storage.metrics import MetricsWriter
-from epg.storage.policy_artefact import save_policy
-from epg.storage.run import RUN_FORMAT, Run
-
-Arrays = dict[str, np.ndarray]
+from epg.settings import Settings, from_dict
+from epg.storage.run import Run
 
 BUILD = "epg.baselines.fixed_policy:build"
 AVERAGED = 0.75  # from this share of the budget on, weights are averaged
-CHECKPOINT_EVERY = 25  # steps of the search
 
 
 @dataclass(frozen=True)
@@ -63,24 +59,15 @@ class SearchSettings:
     """Whether policies also see the products of two observations."""
 
     def __post_init__(self) -> None:
-        require(self.env_steps > 0, f"env_steps must be above zero, not {self.env_steps}.")
         require(self.population > 0 and self.population % 2 == 0, f"population ({self.population}) must be even.")
 
 
 @dataclass(frozen=True)
-class SearchStep:
-    """What is recorded of one step: a line of metrics.jsonl."""
+class SearchStep(TrainingStep):
+    """What is recorded of one step; its fitness is that of the perturbed policies."""
 
-    epoch: int
-    """Number of the step, from 0."""
-    fitness_mean: float
-    """Mean return of all perturbed policies."""
     fitness_best: float
     """Return of the best one."""
-    diverged: int
-    """Episodes that ended because the simulation diverged."""
-    env_steps: int
-    """Environment steps simulated in this step."""
 
 
 @dataclass(frozen=True)
@@ -97,23 +84,48 @@ class FixedPolicy:
     """Environment steps spent."""
 
 
-class Search:
+class Search(Training):
     """A search in progress."""
 
-    def __init__(self, settings: Settings, search: SearchSettings) -> None:
-        family = find_family(settings.family)
-        require(not family.spaces.discrete, f"a fixed linear policy needs continuous actions, not {settings.family}'s.")
-        self.settings, self.search, self.family = settings, search, family
-        self.policy = LinearPolicy(family.spaces, settings.policy.log_std, search.products)
-        self.weights = np.zeros((family.spaces.action, self.policy.features + 1), np.float32)
-        self.late_sum = np.zeros_like(self.weights)
-        self.late_count, self.step, self.env_steps = 0, 0, 0
+    kind, noun, checkpoint_every = "fixed", "a search for a fixed policy", 25
+    method = "augmented random search over linear policies on training tasks"
+
+    def __init__(
+        self, settings: Settings, search: SearchSettings, executor: str = "inline", processes: int | None = None
+    ) -> None:
+        super().__init__(settings, search)
+        spaces = self.family.spaces
+        require(not spaces.discrete, f"a fixed linear policy needs continuous actions, not {settings.family}'s.")
+        self.search, self._executor = search, (executor, processes)
+        self._workers: Executor | None = None
+        self.linear = LinearPolicy(spaces, settings.policy.log_std, search.products)
+        self.weights = np.zeros((spaces.action, self.linear.features + 1), np.float32)
+        self.late_sum, self.late_count = np.zeros_like(self.weights), 0
         self.obs_stats: FixedStats | None = None
 
-    @property
-    def done(self) -> bool:
-        """Whether the budget is spent."""
-        return self.env_steps >= self.search.env_steps
+    def begin(self) -> None:
+        """Measure the observations of the family."""
+        self.obs_stats, self.env_steps = measure_observations(self.settings)
+
+    @contextlib.contextmanager
+    def session(self, run: Run) -> Iterator[None]:
+        """Keep the worker processes."""
+        assert self.obs_stats is not None
+        stats = [np.asarray(it, float).tolist() for it in (self.obs_stats.mean, self.obs_stats.std)]
+        executor, processes = self._executor
+        with make_executor(executor, BUILD, {**run.config, "obs_stats": stats}, processes, run.logs) as workers:
+            self._workers = workers
+            yield
+
+    def work(self) -> tuple[np.ndarray, list[Arrays]]:
+        """Return the noise of the next step, and what its policies came to."""
+        assert self._workers is not None
+        noise, requests = self.ask()
+        return noise, self._workers.map(requests)
+
+    def close(self, result: tuple[np.ndarray, list[Arrays]]) -> SearchStep:
+        """Move the weights."""
+        return self.tell(*result)
 
     def ask(self) -> tuple[np.ndarray, list[Arrays]]:
         """Return the noise of the next step [P, A, F + 1] and the requests: one episode for each perturbed policy."""
@@ -137,13 +149,13 @@ class Search:
             self.late_sum, self.late_count = self.late_sum + self.weights, self.late_count + 1
         self.step += 1
         mean, best = (float(f(fitness)) if np.isfinite(fitness).any() else math.nan for f in (np.nanmean, np.nanmax))
-        return SearchStep(self.step - 1, mean, best, int(diverged.sum()), int(steps.sum()))
+        return SearchStep(self.step - 1, mean, int(diverged.sum()), int(steps.sum()), best)
 
     def result(self) -> FixedPolicy:
         """Return the mean of the weights that the search ended with."""
         assert self.obs_stats is not None
         weights = self.late_sum / np.float32(max(1, self.late_count)) if self.late_count else self.weights
-        return FixedPolicy(self.policy, weights.astype(np.float32), self.obs_stats, self.env_steps)
+        return FixedPolicy(self.linear, weights.astype(np.float32), self.obs_stats, self.env_steps)
 
     def tensors(self) -> Arrays:
         """Return what a checkpoint needs."""
@@ -157,15 +169,17 @@ class Search:
 
     def restore(self, tensors: Arrays, info: dict[str, Any], step: int) -> None:
         """Continue from a checkpoint."""
-        try:
-            for name in ("weights", "late_sum"):
-                if tensors[name].shape != self.weights.shape:
-                    raise ValueError(f"{name} has another shape")
-            self.weights, self.late_sum = tensors["weights"].copy(), tensors["late_sum"].copy()
-            self.obs_stats = FixedStats(tensors["obs_mean"], tensors["obs_std"])
-            self.env_steps, self.late_count, self.step = int(info["env_steps"]), int(info["late_count"]), step
-        except (KeyError, ValueError, TypeError) as error:
-            raise BadInput(f"the checkpoint does not fit the search: {error}.") from None
+        for name in ("weights", "late_sum"):
+            if tensors[name].shape != self.weights.shape:
+                raise ValueError(f"{name} has another shape")
+        self.weights, self.late_sum = tensors["weights"].copy(), tensors["late_sum"].copy()
+        self.obs_stats = FixedStats(tensors["obs_mean"], tensors["obs_std"])
+        self.env_steps, self.late_count, self.step = int(info["env_steps"]), int(info["late_count"]), step
+
+    def trained(self) -> tuple[LinearPolicy, np.ndarray, FixedStats]:
+        """Return the policy that was found."""
+        found = self.result()
+        return found.policy, found.weights, found.obs_stats
 
 
 def ascent(noise: np.ndarray, fitness: np.ndarray, step_size: float) -> np.ndarray:
@@ -186,74 +200,16 @@ def ascent(noise: np.ndarray, fitness: np.ndarray, step_size: float) -> np.ndarr
 def create_run(settings: Settings, search: SearchSettings, path: Path) -> Run:
     """Make the run directory of a search."""
     Search(settings, search)  # refuses what cannot be searched
-    config = {
-        "format": RUN_FORMAT,
-        "kind": "fixed-policy",
-        "epg": __version__,
-        "family": settings.family,
-        "family_version": find_family(settings.family).version,
-        "settings": to_dict(settings),
-        "search": to_dict(search),
-    }
-    return Run.create(path, config)
+    return training.create_run(Search.kind, settings, search, path)
 
 
 def search_run(
     run: Run, executor: str = "local", processes: int | None = None, on_step: Callable[[SearchStep], None] | None = None
 ) -> FixedPolicy:
     """Search in a run directory until the budget is spent, from its newest checkpoint; save the policy."""
-    require(run.config.get("kind") == "fixed-policy", f"{run.path} is not a search for a fixed policy.")
-    place = run.path / "config.json"
-    settings = from_dict(Settings, run.config.get("settings"), f"{place}: settings")
-    search = Search(settings, from_dict(SearchSettings, run.config.get("search"), f"{place}: search"))
-    with run.lock():
-        checkpoint = run.load_checkpoint()
-        if checkpoint is not None:
-            search.restore(checkpoint.tensors, checkpoint.info, checkpoint.epoch)
-        else:
-            search.obs_stats, search.env_steps = measure_observations(settings)
-        config = {**run.config, "obs_stats": [np.asarray(it, float).tolist() for it in _stats(search)]}
-        with (
-            MetricsWriter.resume(run, search.step) as metrics,
-            make_executor(executor, BUILD, config, processes, run.logs) as workers,
-        ):
-            try:
-                while not search.done:
-                    noise, requests = search.ask()
-                    results = workers.map(requests)
-                    with uninterrupted():
-                        step = search.tell(noise, results)
-                        metrics.write(step.epoch, {k: v for k, v in to_dict(step).items() if k != "epoch"})
-                        if search.step % CHECKPOINT_EVERY == 0:
-                            run.save_checkpoint(search.step, search.tensors(), search.info())
-                    if on_step:
-                        on_step(step)
-            finally:
-                with uninterrupted():
-                    run.save_checkpoint(search.step, search.tensors(), search.info())
-        found = search.result()
-        save_policy(run.path, {"weights": found.weights, **_stats_by_name(found)}, _manifest(search, found))
-        return found
-
-
-def _stats(search: Search) -> tuple[np.ndarray, np.ndarray]:
-    assert search.obs_stats is not None
-    return search.obs_stats.mean, search.obs_stats.std
-
-
-def _stats_by_name(found: FixedPolicy) -> Arrays:
-    return {"obs_mean": found.obs_stats.mean, "obs_std": found.obs_stats.std}
-
-
-def _manifest(search: Search, found: FixedPolicy) -> dict[str, Any]:
-    return {
-        "family": search.settings.family,
-        "family_version": search.family.version,
-        "spaces": to_dict(search.family.spaces),
-        "env_steps": found.env_steps,
-        "trained_by": "augmented random search over linear policies on training tasks",
-        "policy": {"type": "linear", "log_std": found.policy.log_std, "products": found.policy.products},
-    }
+    search = Search(*training.read_run(run, Search, SearchSettings), executor, processes)
+    training.train(run, search, on_step)
+    return search.result()
 
 
 def score_batch(
@@ -287,7 +243,7 @@ def score_batch(
 def build(config: dict[str, Any]) -> Callable[[Arrays], Arrays]:
     """Build what a worker process runs: perturbed policies and tasks in, one episode's return out."""
     settings = from_dict(Settings, config["settings"])
-    search = from_dict(SearchSettings, config["search"])
+    search = from_dict(SearchSettings, config["options"])
     settings = replace(settings, lifetime=replace(settings.lifetime, scoring_episodes=1))
     family = evolution_family(settings)
     policy = LinearPolicy(family.spaces, settings.policy.log_std, search.products)

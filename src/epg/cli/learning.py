@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from rich.table import Table
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from epg import api
 from epg.cli.arguments import Family, OnHeldOutTasks, WithLoss
@@ -33,18 +33,22 @@ class Learn(WithLoss):
 
 @dataclass(frozen=True, kw_only=True)
 class Compare(WithLoss):
-    """Compare a loss with tuned PPO on the same held-out tasks."""
+    """Compare a loss with tuned PPO, MAML, RL² and fixed policies on the same held-out tasks."""
 
     updates: int | None = None
     """Length of a lifetime in updates of the loss; by default that of the evolution."""
+    others: Annotated[tuple[str, ...], arg(name="with")] = ("ppo",)
+    """Methods to compare with: ppo; maml, rl2, fixed (the newest trained one below runs/); or run directories."""
     ppo_steps: tuple[int, ...] = (api.PAPER_STEPS,)
     """Steps of further PPO runs, beside the one with as many steps as the loss."""
+    maml_steps: int | None = None
+    """Steps of one update of MAML; by default as many as the loss has in all."""
     lifetimes: int = api.LIFETIMES
     """Lifetimes per task, averaged."""
 
     def main(self) -> None:
         """Compare and print the table."""
-        with status_line(f"the loss and PPO on {self.tasks} held-out tasks"):
+        with status_line(f"the loss and {', '.join(self.others)} on {self.tasks} held-out tasks"):
             result = api.compare(**self.arguments)
         print_result(result.to_dict(), self.json)
 
@@ -76,50 +80,44 @@ class Probe(WithLoss):
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline(OnHeldOutTasks):
-    """Train fresh policies with PPO or REINFORCE on held-out tasks, or search the best fixed policy."""
+    """Train fresh policies with PPO or REINFORCE on held-out tasks; or train MAML, RL² or a fixed policy for them."""
 
-    name: Positional[Literal["ppo", "reinforce", "fixed"]]
-    """Which baseline; `fixed` searches one linear policy on training tasks and deploys it without learning."""
+    name: Positional[Literal["ppo", "reinforce", "fixed", "maml", "rl2"]]
+    """Which baseline. The last three are trained on training tasks first: one linear policy by random search, an
+    initial policy for gradient steps, a recurrent policy."""
     family: Positional[Family]
     """Name of a family or module:attribute."""
     updates: int | None = None
     """Length of a lifetime in updates of the family's laptop preset (ppo, reinforce)."""
     lifetimes: int = api.LIFETIMES
-    """Lifetimes per task, averaged (ppo, reinforce)."""
+    """Lifetimes per task, averaged."""
     env_steps: int | None = None
-    """Environment steps of the search (fixed)."""
+    """Environment steps on training tasks (fixed, maml, rl2)."""
     resume: bool = False
-    """Continue a search in its run directory (fixed)."""
+    """Continue a training in its run directory (fixed, maml, rl2)."""
     processes: int | None = None
     """Processes of the search; by default one per core (fixed)."""
 
     def main(self) -> None:
-        """Learn or search, and print the result."""
+        """Learn or train, and print the result."""
         given = self.arguments
-        if self.name == "fixed":
-            require(given.pop("updates") is None, "--updates is for ppo and reinforce: a fixed policy does not learn.")
-            del given["name"], given["lifetimes"]
-            self._fixed(**given)
-            return
-        for option in ("env_steps", "processes", "resume"):
-            flag = option.replace("_", "-")
-            require(not given.pop(option), f"--{flag} is for the baseline fixed, not for {self.name}.")
-        with status_line(f"{self.name} on {self.tasks} held-out tasks"):
-            result = api.baseline(**given)
+        if self.name in ("ppo", "reinforce"):
+            for option in ("env_steps", "processes", "resume"):
+                flag = option.replace("_", "-")
+                require(not given.pop(option), f"--{flag} is for fixed, maml and rl2, not for {self.name}.")
+            with status_line(f"{self.name} on {self.tasks} held-out tasks"):
+                result = api.baseline(**given)
+        else:
+            require(given.pop("updates") is None, f"--updates is for ppo and reinforce, not for {self.name}.")
+            result = self._train(**given)
         print_result(result.to_dict(), self.json)
 
-    def _fixed(self, **given: Any) -> None:
-        require(self.env_steps is not None or self.resume, "baseline fixed needs --env-steps: its budget.")
+    def _train(self, **given: Any) -> Any:
+        require(self.env_steps is not None or self.resume, f"baseline {self.name} needs --env-steps: its budget.")
         require(not self.resume or self.run is not None, "--resume needs --run: the directory to continue.")
-        given["run"] = self.run or api.new_run_path(f"fixed-{self.family}")
-        again = ["epg", "baseline", "fixed", self.family, "--run", str(given["run"]), "--resume"]
-        with resumable(again), status_line(f"searching a fixed policy for {self.family}") as status:
-            result = api.fixed_policy(
+        given["run"] = self.run or api.new_run_path(f"{self.name}-{self.family}")
+        again = ["epg", "baseline", self.name, self.family, "--run", str(given["run"]), "--resume"]
+        with resumable(again), status_line(f"training {self.name} for {self.family}") as status:
+            return api.train_baseline(
                 **given, on_step=lambda it: status(f"step {it.epoch}: mean return {it.fitness_mean:.2f}")
             )
-        if self.json:
-            print_json(result)
-            return
-        interval = "{value:.2f} ({low:.2f} to {high:.2f})".format(**result["interval"])
-        say(f"fixed policy on {result['tasks']} held-out tasks, no learning: return (IQM, 95 % interval) {interval}")
-        say(f"found in {result['env_steps']:,} environment steps\npolicy    {result['run']}")

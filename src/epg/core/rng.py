@@ -33,6 +33,7 @@ class Stream(IntEnum):
     NOISE = 7
     LOSS = 8
     FIXED_POLICY = 9
+    BATCH = 10
 
 
 def lifetime_key(seed: Array | int, split: Array | int, epoch: Array | int, task: Array | int) -> Key:

@@ -35,6 +35,7 @@ from epg.lifetime.normalizer import FixedStats
 from epg.lifetime.scan_driver import score_policy
 from epg.loss.inputs import constant_columns, head_columns, width_of
 from epg.loss.network import Loss, leaky_relu
+from epg.policies.base import FeedForward
 from epg.policies.distributions import Gaussian
 from epg.policies.linear import observation_products
 from epg.policies.mlp import MlpPolicy
@@ -199,7 +200,7 @@ DESCENT = 0.5 * 0.88 ** np.arange(60)  # step sizes: reaches any action within 4
 
 
 @dataclass(frozen=True)
-class TargetPolicy:
+class TargetPolicy(FeedForward):
     """The policy that minimizes a loss at each observation, with an empty history. Its parameters are phi."""
 
     learner: LearnedLoss
@@ -208,10 +209,6 @@ class TargetPolicy:
     def init(self, key: Key) -> Array:
         """Return an empty phi; the one to probe is given."""
         return jnp.zeros(self.learner.dimension)
-
-    def carry(self) -> tuple[()]:
-        """Return nothing."""
-        return ()
 
     def apply(self, params: Array, carry: tuple[()], observation: Array) -> tuple[Gaussian, tuple[()]]:
         """Descend the loss in the policy's mean, by the sign of its slope and with falling steps."""

@@ -8,6 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
+from jax.flatten_util import ravel_pytree
 
 from epg.core.errors import BadInput, require
 from epg.core.rng import Split
@@ -24,15 +26,16 @@ from epg.learners.registry import policy_gradient
 from epg.lifetime.batch import batch_of_lifetimes, inner_config
 from epg.lifetime.env_step import actor_of
 from epg.lifetime.normalizer import Constants, FixedStats
+from epg.lifetime.policy_init import FRESH
 from epg.policies.mlp import MlpPolicy
-from epg.policies.trained import TrainedPolicy, describe
+from epg.policies.trained import Architecture, TrainedPolicy, describe
 from epg.settings import Settings, flat, from_dict
 from epg.storage.loss_artefact import LossArtefact
 
 
 @dataclass(frozen=True)
 class Method:
-    """What trains policies: an evolved loss, PPO or REINFORCE."""
+    """What trains policies, or deploys them: an evolved loss, PPO, REINFORCE, MAML, RL², a fixed policy."""
 
     name: str
     """Short name: epg, ppo, reinforce."""
@@ -48,6 +51,10 @@ class Method:
     """Fixed observation statistics, if any."""
     tuned: bool = True
     """Whether its settings were chosen for this family (always true of a loss)."""
+    start: TrainedPolicy | None = None
+    """The policy that lifetimes start from (MAML, RL², fixed policies); None: fresh ones."""
+    meta_steps: int = 0
+    """Environment steps on training tasks that it cost before: evolution, meta-training, search."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,8 @@ class MethodResult:
     """KL of each update, [tasks, updates]."""
     tuned: bool = True
     """Whether its settings were chosen for this family (always true of a loss)."""
+    meta_steps: int = 0
+    """Environment steps on training tasks that it cost before: evolution, meta-training, search."""
     policies: tuple[TrainedPolicy, ...] = ()
     """The trained policies, one per task: of its first lifetime."""
     lifetimes: int = 1
@@ -159,7 +168,8 @@ def constants_of(family: str) -> Constants:
 def loss_method(loss: LossArtefact, family: str, updates: int | None = None) -> Method:
     """Return a loss that trains in a family; alpha is 0."""
     settings, learner = fitting_learner(loss, family)
-    return Method("epg", "evolved loss", with_updates(settings, updates), learner, loss.phi, obs_stats_of(loss))
+    method = Method("epg", "evolved loss", with_updates(settings, updates), learner, loss.phi, obs_stats_of(loss))
+    return replace(method, meta_steps=loss.manifest.get("env_steps", 0))
 
 
 def policy_gradient_method(
@@ -172,15 +182,17 @@ def policy_gradient_method(
 
 
 def record(method: Method, tasks: int, seed: int, split: Split = Split.HELD_OUT, lifetimes: int = 1) -> MethodResult:
-    """Train fresh policies on tasks and keep their curves, averaged over the lifetimes of a task."""
+    """Train policies on tasks and keep their curves, averaged over the lifetimes of a task."""
     require(lifetimes > 0, f"lifetimes must be above zero, not {lifetimes}.")
     require(tasks > 0, f"tasks must be above zero, not {tasks}.")
     require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), not {seed}.")
     settings, family = method.settings, find_family(method.settings.family)
-    policy = MlpPolicy(settings.policy, family.spaces)
+    first = method.start
+    policy = MlpPolicy(settings.policy, family.spaces) if first is None else first.policy
+    start = FRESH if first is None else ravel_pytree(first.params)[0]
     config = inner_config(settings, method.learner, policy, family, method.obs_stats)
     run = batch_of_lifetimes(config, family, of_lifetime(task_sampler(family, seed, split)))
-    meta = meta_params(method.phi)
+    meta = meta_params(method.phi, start)
     results = [in_batches(lambda index: run(meta, index, jnp.int32(it)), tasks) for it in range(lifetimes)]  # noqa: B023
     final = np.stack([it.final_return for it in results])
     return MethodResult(
@@ -191,15 +203,17 @@ def record(method: Method, tasks: int, seed: int, split: Split = Split.HELD_OUT,
         _mean_of_known(np.stack([it.episode_return for it in results])).reshape(tasks, -1),
         np.mean([it.kl for it in results], axis=0),
         method.tuned,
+        method.meta_steps,
         _policies(results[0], policy, {**describe(policy, settings, method.label, family), "seed": seed}),
         lifetimes=lifetimes,
         spread=float(np.std([iqm(ranked_worst(it)) for it in final], ddof=1)) if lifetimes > 1 else 0.0,
     )
 
 
-def meta_params(phi: np.ndarray) -> MetaParams:
-    """Return what the lifetimes of one batch are given: the same phi each, no guidance, fresh policies."""
-    return MetaParams(jnp.tile(jnp.asarray(phi)[None], (BATCH, 1)), jnp.zeros(()), jnp.zeros((BATCH, 0)))
+def meta_params(phi: np.ndarray, policy_init: Array = FRESH) -> MetaParams:
+    """Return what the lifetimes of one batch are given: the same phi and first policy each, no guidance."""
+    phis, policies = (jnp.tile(jnp.asarray(it)[None], (BATCH, 1)) for it in (phi, policy_init))
+    return MetaParams(phis, jnp.zeros(()), policies)
 
 
 def _mean_of_known(values: np.ndarray) -> np.ndarray:
@@ -209,7 +223,7 @@ def _mean_of_known(values: np.ndarray) -> np.ndarray:
     return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
 
 
-def _policies(result: LifetimeResult, policy: MlpPolicy, manifest: dict[str, Any]) -> tuple[TrainedPolicy, ...]:
+def _policies(result: LifetimeResult, policy: Architecture, manifest: dict[str, Any]) -> tuple[TrainedPolicy, ...]:
     """Take a batch of trained policies apart."""
     actors = jax.vmap(actor_of)(result.policy, result.normalizer.observation)
     rows = [jax.tree.map(lambda leaf: leaf[task], actors) for task in range(len(result.final_return))]  # noqa: B023
@@ -244,6 +258,7 @@ def table(results: list[MethodResult], family: str, seed: int) -> dict[str, Any]
                 "updates": it.updates,
                 "steps_per_update": it.steps_per_update,
                 "tuned": it.tuned,
+                "meta_steps": it.meta_steps,
                 "interval": it.interval.to_dict(),
                 "nonfinite": it.nonfinite,
                 "spread": it.spread,

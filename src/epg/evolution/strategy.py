@@ -12,6 +12,7 @@ from evosax.algorithms.distribution_based.open_es import Open_ES
 from evosax.core.fitness_shaping import identity_fitness_shaping_fn
 from jax import Array
 
+from epg.core.named import matched, named
 from epg.core.rng import Key
 from epg.settings import EvolutionSettings
 
@@ -78,34 +79,17 @@ class Strategy:
 
     def state(self) -> dict[str, np.ndarray]:
         """Return the state of the ES by name, for a checkpoint."""
-        return {name: np.asarray(leaf) for name, leaf in _named(self._state).items()} | {FIXED: self._fixed}
+        return {name: np.asarray(leaf) for name, leaf in named(self._state, PREFIX).items()} | {FIXED: self._fixed}
 
     def restore(self, tensors: dict[str, np.ndarray]) -> None:
         """Continue from the state in a checkpoint; ValueError if it is not one of this strategy."""
-        own = _named(self._state) | {FIXED: self._fixed}
-        found = {name: value for name, value in tensors.items() if name.startswith(f"{PREFIX}/")}
-        if set(found) != set(own):
-            differing = sorted(set(found) ^ set(own))
-            raise ValueError(f"the state of the evolution strategy differs in {', '.join(differing[:3])}")
-        *leaves, fixed = (_like(name, leaf, found[name]) for name, leaf in own.items())
+        *leaves, fixed = matched(named(self._state, PREFIX) | {FIXED: self._fixed}, PREFIX, tensors)
         state = jax.tree.unflatten(jax.tree.structure(self._state), leaves)
         if not (np.isfinite(state.mean).all() and np.isfinite(fixed).all()):
             raise ValueError("phi holds a number that is not finite")
         self._state, self._fixed = state, np.asarray(fixed)
 
 
-def _named(state: Any) -> dict[str, Any]:
-    """Return the leaves of a state by their path, in order: strategy/mean, strategy/opt_state/1/mu, ..."""
-    paths, _ = jax.tree_util.tree_flatten_with_path(state)
-    return {f"{PREFIX}/{jax.tree_util.keystr(path, simple=True, separator='/')}": leaf for path, leaf in paths}
-
-
 def _typed(state: Any) -> Any:
     """Give evosax's weakly typed numbers their dtype: else the second epoch would compile again."""
     return jax.tree.map(lambda leaf: jax.numpy.asarray(leaf, dtype=leaf.dtype), state)
-
-
-def _like(name: str, leaf: Any, value: np.ndarray) -> Array:
-    if value.shape != np.shape(leaf) or value.dtype != leaf.dtype:
-        raise ValueError(f"{name} must be {leaf.dtype} {np.shape(leaf)}, not {value.dtype} {value.shape}")
-    return jax.numpy.asarray(value)

@@ -48,13 +48,20 @@ REGISTRY = {
     "fetch-reach": _mujoco("fetch:FETCH_REACH", "fetch_reach", 50),
 }
 
+VARIANTS = {
+    "directional-half-cheetah@maml": _mujoco(
+        "half_cheetah:DIRECTIONAL_HALF_CHEETAH_MAML", "directional_half_cheetah_maml", 200
+    ),
+}
+"""Environments of other papers' figures: used by name, not families of their own in lists, pictures and benchmarks."""
+
 REFERENCE = "@reference"
 """Suffix of a MuJoCo family's name that asks for Gymnasium's integrator and time step."""
 
 
 def entry_of(name: str) -> Entry | None:
     """Return the entry of a registered family, or of the family that NAME@reference is a variant of."""
-    return REGISTRY.get(name.removesuffix(REFERENCE))
+    return VARIANTS.get(name) or REGISTRY.get(name.removesuffix(REFERENCE))
 
 
 def is_registered(name: str) -> bool:
@@ -99,7 +106,7 @@ def load(name: str) -> Any:
             f"family {name!r}: only MuJoCo families have reference physics, leave {REFERENCE} away.",
         )
         return family.reference
-    entry = REGISTRY.get(name)
+    entry = entry_of(name)
     module, _, attribute = (entry.target if entry else name).partition(":")
     if not attribute or not module or module.startswith("."):
         if re.fullmatch(r"(\w+/)?[\w.-]+-v\d+", name):

@@ -96,6 +96,7 @@ def env_step(policy: Policy, family: Family, actor: Actor, task: Task, state: En
     episode_return = state.episode_return + result.reward
     done = result.terminated | result.truncated
     after = state._replace(
+        carry=policy.remember(state.carry, state.action, result.reward, done),
         readout=result.readout,
         age=jnp.where(done, 0.0, age),
         episode_return=jnp.where(done, 0.0, episode_return),
@@ -108,6 +109,11 @@ def env_step(policy: Policy, family: Family, actor: Actor, task: Task, state: En
         diverged=result.diverged,
     )
     return act(policy, family, actor, task, after, given.noise)
+
+
+def final_carry(policy: Policy, state: EnvState) -> Carry:
+    """Return what a policy carries out of a lifetime into its scoring episodes: the last episode is cut, unrewarded."""
+    return policy.remember(state.carry, state.action, jnp.zeros(()), jnp.array(True))
 
 
 def transitions(before: EnvState, after: EnvState) -> Rollout:

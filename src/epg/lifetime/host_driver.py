@@ -13,7 +13,7 @@ from epg.core.rng import Key, Stream, stream_key
 from epg.core.runtime import jit
 from epg.core.types import LifetimeResult, MetaParams
 from epg.families.base import HostFamily, Task
-from epg.lifetime.env_step import Actor, actor_of
+from epg.lifetime.env_step import Actor, actor_of, final_carry
 from epg.lifetime.host_stepper import Batch, HostStepper
 from epg.lifetime.update import (
     InnerConfig,
@@ -48,6 +48,7 @@ class HostDriver:
         self.stepper = HostStepper(config.policy, family)
         self._begin = jit(jax.vmap(partial(begin, config)))
         self._actors = jit(jax.vmap(actor_of))
+        self._carries = jit(jax.vmap(self._carry_out))
         self._update = jit(self._update_all)
 
     def run(self, keys: Key, tasks: Task, meta: MetaParams, on_update: OnUpdate | None = None) -> LifetimeResult:
@@ -71,7 +72,7 @@ class HostDriver:
             stats.append(update_stats)
         if on_update is not None:
             on_update(lifetime.updates, learners)
-        scores = self.score(batch, self.actors(learners))
+        scores = self.score(batch, self.actors(learners), self._carries(packed))
         log = LifetimeLog(
             jnp.asarray(np.stack(returns, axis=1)),
             jax.tree.map(lambda *leaves: jnp.stack(leaves, axis=1), *stats),
@@ -93,17 +94,16 @@ class HostDriver:
 
     def _act(self, batch: Batch, actor: Actor, packed: Array | np.ndarray, index: int) -> np.ndarray:
         """Act for the M steps of an update with fixed policies; return the states around them, [M + 1, S, K]."""
-        steps = self.config.lifetime.steps_per_update
-        draws = self.stepper.draw(batch, index, steps)
-        states: np.ndarray | None = None
-        for number, seen in enumerate(self.stepper.steps(batch, actor, packed, draws)):
-            if states is None:
-                states = np.empty((steps + 1, *seen.shape), np.float32)
-            states[number] = seen
-        assert states is not None
-        return states
+        draws = self.stepper.draw(batch, index, self.config.lifetime.steps_per_update)
+        return self.stepper.run(batch, actor, packed, draws)
 
-    def score(self, batch: Batch, actor: Actor) -> Scores:
+    def _carry_out(self, packed: Array) -> Array:
+        """Return the packed carry with which a lifetime is scored; of a feed-forward policy, nothing."""
+        packing, state = self.stepper.packing, self.stepper.packing.unpack(packed)
+        after = state._replace(carry=final_carry(self.config.policy, state))
+        return packing.pack(after)[packing.columns["carry"]]
+
+    def score(self, batch: Batch, actor: Actor, carry: Array | None = None) -> Scores:
         """Run the scoring trajectories of all lifetimes at once; those that have ended are simulated no further."""
         episodes, stepper = self.config.lifetime.scoring_episodes, self.stepper
         number, column = len(batch.keys) * episodes, stepper.packing.column
@@ -114,7 +114,10 @@ class HostDriver:
         total = np.zeros(number, np.float32)
         diverged, steps = np.zeros((2, number), np.int32)
         alive = np.arange(number)
-        loop = stepper.steps(batch, actor, stepper.begin(batch, draws.reset_state(0)), draws, alive)
+        first = stepper.begin(batch, draws.reset_state(0))
+        if carry is not None and carry.size:
+            first = first.at[:, stepper.packing.columns["carry"]].set(jnp.repeat(carry, episodes, axis=0))
+        loop = stepper.steps(batch, actor, first, draws, alive)
         next(loop)
         for seen in loop:
             rows = seen[alive]

@@ -85,6 +85,16 @@ class HostStepper:
         """Begin the first episodes at these states [S, F]; no action is chosen yet."""
         return self.programs.begin(batch.tasks, batch.simulator.begin(states))
 
+    def run(self, batch: Batch, actor: Actor, packed: Array | np.ndarray, draws: Draws) -> np.ndarray:
+        """Act for T steps with fixed policies; return the states around them, [T + 1, S, K]."""
+        states: np.ndarray | None = None
+        for number, seen in enumerate(self.steps(batch, actor, packed, draws)):
+            if states is None:
+                states = np.empty((len(draws.noise) + 1, *seen.shape), np.float32)
+            states[number] = seen
+        assert states is not None
+        return states
+
     def steps(
         self,
         batch: Batch,

@@ -9,9 +9,19 @@ from jax import Array
 from epg.core.rng import Key, Stream, stream_key
 from epg.core.types import LifetimeResult, MetaParams, Rollout
 from epg.families.base import JaxFamily, State, Task
-from epg.lifetime.env_step import Actor, EnvState, StepInput, act, actor_of, env_step, initial_env_state, transitions
+from epg.lifetime.env_step import (
+    Actor,
+    EnvState,
+    StepInput,
+    act,
+    actor_of,
+    env_step,
+    final_carry,
+    initial_env_state,
+    transitions,
+)
 from epg.lifetime.update import InnerConfig, LearnerState, LifetimeLog, begin, minibatches, result_of, update
-from epg.policies.base import Params, Policy
+from epg.policies.base import Carry, Params, Policy
 from epg.policies.distributions import draw_noise
 
 
@@ -48,7 +58,7 @@ def run_lifetime(config: InnerConfig, family: JaxFamily, task: Task, meta: MetaP
     def one_update(carry: tuple[LearnerState, EnvState], index: Array) -> tuple[Any, Any]:
         learner, env = carry
         fold = jax.random.fold_in
-        draws = _draw(config, family, task, fold(action_key, index), fold(reset_key, index + 1), steps)
+        draws = draw(family, task, fold(action_key, index), fold(reset_key, index + 1), steps)
         actor = actor_of(learner.params.policy, learner.normalizer.observation)
         env, (newest, states) = rollout(config.policy, family, task, actor, env, draws)
         batches = minibatches(config.lifetime, fold(shuffle_key, index))
@@ -58,27 +68,28 @@ def run_lifetime(config: InnerConfig, family: JaxFamily, task: Task, meta: MetaP
     first = family.initial_state(jax.random.fold_in(reset_key, 0), task)
     env = initial_env_state(config.policy, family, task, family.initial_readout(first))
     carry = (begin(config, key, meta.policy_init), env)
-    (learner, _), (returns, stats) = jax.lax.scan(one_update, carry, jnp.arange(config.lifetime.updates))
+    (learner, env), (returns, stats) = jax.lax.scan(one_update, carry, jnp.arange(config.lifetime.updates))
     actor = actor_of(learner.params.policy, learner.normalizer.observation)
-    scores = score(config, family, task, actor, stream_key(key, Stream.SCORE))
+    scores = score(config, family, task, actor, final_carry(config.policy, env), stream_key(key, Stream.SCORE))
     simulated = config.lifetime.steps + config.lifetime.scoring_episodes * family.horizon
     log = LifetimeLog(returns, stats, scores, jnp.zeros((), jnp.int32), jnp.full((), simulated, jnp.int32))
     return result_of(learner, log)
 
 
-def _draw(config: InnerConfig, family: JaxFamily, task: Task, action_key: Key, reset_key: Key, steps: int) -> Draws:
+def draw(family: JaxFamily, task: Task, action_key: Key, reset_key: Key, steps: int) -> Draws:
+    """Draw the random numbers of the next steps."""
     states = jax.vmap(family.initial_state, (0, None))(jax.random.split(reset_key, steps), task)
-    return Draws(draw_noise(action_key, config.spaces, steps), states)
+    return Draws(draw_noise(action_key, family.spaces, steps), states)
 
 
-def score(config: InnerConfig, family: JaxFamily, task: Task, actor: Actor, key: Key) -> Array:
+def score(config: InnerConfig, family: JaxFamily, task: Task, actor: Actor, carry: Carry, key: Key) -> Array:
     """Return the undiscounted returns of the scoring trajectories, [episodes]."""
 
     def episode(key: Key) -> Array:
         first = family.initial_state(stream_key(key, Stream.RESET), task)
         noise = draw_noise(stream_key(key, Stream.ACTION), config.spaces, family.horizon)
         again = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (family.horizon, *jnp.shape(leaf))), first)
-        env = initial_env_state(config.policy, family, task, family.initial_readout(first))
+        env = initial_env_state(config.policy, family, task, family.initial_readout(first))._replace(carry=carry)
         _, (taken, states) = rollout(config.policy, family, task, actor, env, Draws(noise, again))
         # The loop goes on after the end of the episode; what counts is the return at its first end.
         return states.final_return[jnp.argmax(taken.terminated | taken.truncated)]
@@ -89,4 +100,4 @@ def score(config: InnerConfig, family: JaxFamily, task: Task, actor: Actor, key:
 def score_policy(config: InnerConfig, family: JaxFamily, task: Task, params: Params, key: Key) -> Array:
     """Return the scores of policy parameters as they are, [episodes]; nothing is trained."""
     actor = actor_of(params, begin(config, key, jnp.zeros(0)).normalizer.observation)
-    return score(config, family, task, actor, stream_key(key, Stream.SCORE))
+    return score(config, family, task, actor, config.policy.carry(), stream_key(key, Stream.SCORE))

@@ -23,8 +23,27 @@ class Policy(Protocol):
         ...
 
     def apply(self, params: Params, carry: Carry, observation: Array) -> tuple[Distribution, Carry]:
-        """Return the action distribution at a normalized observation, and the next carry."""
+        """Return the action distribution at a normalized observation, and the carry after it.
+
+        Applied twice to the same carry and observation it returns the same: a driver may choose an action again.
+        """
         ...
+
+    def remember(self, carry: Carry, action: Array, reward: Array, done: Array) -> Carry:
+        """Return the carry once the action was taken: what it earned, and whether it ended the episode."""
+        ...
+
+
+class FeedForward:
+    """A policy that carries nothing from step to step."""
+
+    def carry(self) -> tuple[()]:
+        """Return nothing."""
+        return ()
+
+    def remember(self, carry: tuple[()], action: Array, reward: Array, done: Array) -> tuple[()]:
+        """Remember nothing."""
+        return carry
 
 
 def distribution(policy: Policy, params: Params, observation: Array) -> Distribution:

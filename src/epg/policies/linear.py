@@ -7,6 +7,7 @@ from jax import Array
 
 from epg.core.rng import Key
 from epg.core.spaces import Spaces
+from epg.policies.base import FeedForward
 from epg.policies.distributions import Gaussian
 from epg.policies.mlp import multiply
 
@@ -18,7 +19,7 @@ def observation_products(observation: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class LinearPolicy:
+class LinearPolicy(FeedForward):
     """A linear policy with fixed log-std. Its parameters are [A, F + 1]: F weights and a bias per action."""
 
     spaces: Spaces
@@ -35,10 +36,6 @@ class LinearPolicy:
     def init(self, key: Key) -> Array:
         """Return the policy whose mean is zero."""
         return jnp.zeros((self.spaces.action, self.features + 1))
-
-    def carry(self) -> tuple[()]:
-        """Return nothing."""
-        return ()
 
     def apply(self, params: Array, carry: tuple[()], observation: Array) -> tuple[Gaussian, tuple[()]]:
         """Return the action distribution at each observation."""

@@ -10,6 +10,7 @@ from jax import Array
 
 from epg.core.rng import Key
 from epg.core.spaces import Spaces
+from epg.policies.base import FeedForward
 from epg.policies.distributions import Categorical, Distribution, Gaussian
 from epg.settings import PolicySettings
 
@@ -78,7 +79,7 @@ multiply.defvjp(_multiply_forward, _multiply_backward)
 
 
 @dataclass(frozen=True)
-class MlpPolicy:
+class MlpPolicy(FeedForward):
     """A feed-forward policy: nothing is carried from step to step."""
 
     settings: PolicySettings
@@ -91,10 +92,6 @@ class MlpPolicy:
         # With its dtype: a weakly typed leaf would have the first update compiled twice.
         log_std = jnp.full(number, self.settings.log_std, jnp.float32)
         return MlpPolicyParams(init_mlp(key, sizes, OUTPUT_NORM), log_std)
-
-    def carry(self) -> tuple[()]:
-        """Return nothing."""
-        return ()
 
     def apply(self, params: MlpPolicyParams, carry: tuple[()], observation: Array) -> tuple[Distribution, tuple[()]]:
         """Return the action distribution at each observation, [..., O] -> [..., A]."""

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from jax import Array
 
 from epg.core.rng import Key
+from epg.policies.base import FeedForward
 
 
 class GivenAction(NamedTuple):
@@ -15,14 +16,10 @@ class GivenAction(NamedTuple):
         return noise
 
 
-class OpenLoopPolicy:
+class OpenLoopPolicy(FeedForward):
     """Plays actions that somebody else chose."""
 
     def init(self, key: Key) -> tuple[()]:
-        """Return nothing."""
-        return ()
-
-    def carry(self) -> tuple[()]:
         """Return nothing."""
         return ()
 

@@ -18,19 +18,23 @@ from epg.core.runtime import jit
 from epg.core.spaces import Spaces
 from epg.families.base import Family
 from epg.families.gym_factory import GymFamily
-from epg.policies.base import Params, Policy, distribution
+from epg.policies.base import Params, distribution
 from epg.policies.linear import LinearPolicy
 from epg.policies.mlp import MlpPolicy
+from epg.policies.recurrent import RecurrentPolicy
 from epg.settings import PolicySettings, Settings, from_dict, to_dict
 from epg.simulators.gym import space_from_dict, space_to_dict, to_env_action, to_vector
 from epg.storage import policy_artefact
+
+Architecture = MlpPolicy | LinearPolicy | RecurrentPolicy
+"""What can be saved."""
 
 
 @dataclass(frozen=True)
 class TrainedPolicy:
     """A policy that acts. `policy(observation)` is its most likely action, `policy(observation, rng)` a sampled one."""
 
-    policy: Policy
+    policy: Architecture
     """Architecture."""
     params: Params
     """Parameters, theta."""
@@ -63,6 +67,8 @@ class TrainedPolicy:
             shape = (*seen.shape[:-1], spaces["action"])
             noise = (rng.gumbel(size=shape) if spaces["discrete"] else rng.standard_normal(shape)).astype(np.float32)
         architecture: Any = self.policy  # hashable: a frozen record
+        remembers = isinstance(architecture, RecurrentPolicy)
+        require(not remembers, "a recurrent policy acts within a lifetime only: see epg baseline rl2 and epg compare.")
         return np.asarray(_program(architecture)(self.params, (seen - self.mean) / self.std, noise))
 
     def save(self, path: str | Path) -> Path:
@@ -82,7 +88,7 @@ def _program(policy: Any) -> Any:
     return jit(act)
 
 
-def describe(policy: MlpPolicy, settings: Settings, trained_by: str, family: Family | None) -> dict[str, Any]:
+def describe(policy: Architecture, settings: Settings, trained_by: str, family: Family | None) -> dict[str, Any]:
     """Return the manifest of a policy that was trained in a family, or (None) in some environment."""
     return {
         "family": settings.family if family is not None else "an environment of your own",
@@ -90,9 +96,17 @@ def describe(policy: MlpPolicy, settings: Settings, trained_by: str, family: Fam
         "spaces": to_dict(policy.spaces),
         "env_steps": settings.lifetime.steps,
         "trained_by": trained_by,
-        "policy": {"type": "mlp", **to_dict(policy.settings)},
+        "policy": _description(policy),
         "env": env_spaces(family.observation_space, family.action_space) if isinstance(family, GymFamily) else None,
     }
+
+
+def _description(policy: Architecture) -> dict[str, Any]:
+    """Return what `_architecture` rebuilds a policy from."""
+    if isinstance(policy, LinearPolicy):
+        return {"type": "linear", "log_std": policy.log_std, "products": policy.products}
+    recurrent = {"units": policy.units} if isinstance(policy, RecurrentPolicy) else {}
+    return {"type": "recurrent" if recurrent else "mlp", **to_dict(policy.settings), **recurrent}
 
 
 def env_spaces(observation: Any, action: Any) -> dict[str, Any]:
@@ -126,11 +140,15 @@ def load_policy(path: str | Path, task: int = 0) -> TrainedPolicy:
     return TrainedPolicy(policy, params, artefact.tensors["obs_mean"], artefact.tensors["obs_std"], manifest)
 
 
-def _architecture(described: dict[str, Any], spaces: Spaces, where: str) -> Policy:
+def _architecture(described: dict[str, Any], spaces: Spaces, where: str) -> Architecture:
     kind, rest = described.get("type"), {name: it for name, it in described.items() if name != "type"}
-    require(kind in ("mlp", "linear"), f"{where} is of an unknown type: {kind!r}.")
+    require(kind in ("mlp", "linear", "recurrent"), f"{where} is of an unknown type: {kind!r}.")
     if kind == "mlp":
         return MlpPolicy(from_dict(PolicySettings, rest, where), spaces)
+    if kind == "recurrent":
+        units = rest.pop("units", None)
+        require(type(units) is int and units > 0, f"{where}: units must be above zero, not {units!r}.")
+        return RecurrentPolicy(from_dict(PolicySettings, rest, where), spaces, units)
     return from_dict(LinearPolicy, {**rest, "spaces": to_dict(spaces)}, where)
 
 

@@ -9,14 +9,25 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from epg.core.errors import did_you_mean, require
 from epg.families.registry import entry_of, name_of
-from epg.recipes.base import PRESETS, PPOTuning, PresetName, Recipe, default_recipe, paper, ppo_settings, smoke
-from epg.settings import Settings, with_values
+from epg.recipes.base import (
+    PRESETS,
+    PPOTuning,
+    PresetName,
+    Recipe,
+    default_maml,
+    default_recipe,
+    default_rl2,
+    paper,
+    ppo_settings,
+    smoke,
+)
+from epg.settings import MamlSettings, RL2Settings, Settings, with_values
 
-__all__ = ["PRESETS", "PPOTuning", "PresetName", "Recipe", "ppo_settings", "preset", "recipe_of"]
+__all__ = ["PRESETS", "PPOTuning", "PresetName", "Recipe", "meta_learner", "ppo_settings", "preset", "recipe_of"]
 
 
 def recipe_of(family: str) -> Recipe:
@@ -37,3 +48,12 @@ def preset(family: Any, name: PresetName = "laptop", **values: Any) -> Settings:
     laptop = replace(recipe.laptop, family=family)
     settings = {"paper": lambda: paper(recipe, family), "smoke": lambda: smoke(laptop)}.get(name, lambda: laptop)()
     return with_values(settings, values, f"preset {name} of {family}")
+
+
+def meta_learner(family: str, name: Literal["maml", "rl2"]) -> MamlSettings | RL2Settings:
+    """Return the settings of MAML or RL² for a family, without a budget."""
+    recipe = recipe_of(family)
+    laptop = replace(recipe.laptop, family=family)
+    if name == "maml":
+        return recipe.maml or default_maml(laptop)
+    return recipe.rl2 or default_rl2(laptop)

@@ -14,8 +14,10 @@ from epg.settings import (
     LifetimeSettings,
     LossInput,
     LossSettings,
+    MamlSettings,
     PolicySettings,
     PPOSettings,
+    RL2Settings,
     Settings,
 )
 
@@ -52,12 +54,27 @@ class Recipe:
     ppo: Mapping[int, PPOTuning] = field(default_factory=dict)
     """Steps of a lifetime -> PPO's best settings in a search on training tasks (tools/tune_ppo.py)."""
 
+    maml: MamlSettings | None = None
+    """MAML's settings, searched on training tasks (docs/lab.md); None: `default_maml`."""
+    rl2: RL2Settings | None = None
+    """RL²'s settings, searched on training tasks (docs/lab.md); None: `default_rl2`."""
+
     def tuned_ppo(self, steps: int) -> PPOTuning:
         """Return PPO's settings at the length of lifetime that is nearest in proportion; defaults without a search."""
         require(steps > 0, f"PPO's steps must be above zero, not {steps}.")
         if not self.ppo:
             return PPOTuning()
         return self.ppo[min(self.ppo, key=lambda length: abs(math.log(length / steps)))]
+
+
+def default_maml(laptop: Settings) -> MamlSettings:
+    """Return settings of MAML for a family without a search: an inner update on as many steps as a lifetime has."""
+    return MamlSettings(batch_steps=laptop.lifetime.steps, policy=replace(laptop.policy, obs_stats="fixed"))
+
+
+def default_rl2(laptop: Settings) -> RL2Settings:
+    """Return settings of RL² for a family without a search: lifetimes as long as those of a loss."""
+    return RL2Settings(lifetime_steps=laptop.lifetime.steps, policy=replace(laptop.policy, obs_stats="fixed"))
 
 
 def default_recipe(family: str) -> Recipe:

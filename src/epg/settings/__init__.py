@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from epg.core.errors import require
+from epg.settings.baselines import MamlSettings, RL2Settings
 from epg.settings.codec import flat, from_dict, to_dict, with_values
 from epg.settings.evolution import EvolutionSettings, TaskSharing
 from epg.settings.guidance import GuidanceSettings
@@ -22,8 +23,10 @@ __all__ = [
     "LifetimeSettings",
     "LossInput",
     "LossSettings",
+    "MamlSettings",
     "PPOSettings",
     "PolicySettings",
+    "RL2Settings",
     "Settings",
     "TaskSharing",
     "flat",

@@ -1,0 +1,71 @@
+"""Policies of the trained baselines on held-out tasks: MAML after its updates, RL² and fixed policies as they are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from epg.baselines.maml import Maml
+from epg.core.errors import require
+from epg.evaluation.protocol import Method
+from epg.families.registry import find_family
+from epg.learners.base import Learner
+from epg.learners.frozen import Frozen
+from epg.lifetime.normalizer import FixedStats
+from epg.policies.trained import TrainedPolicy
+from epg.settings import LifetimeSettings, LossSettings, MamlSettings, Settings, from_dict, to_dict
+
+LABELS = {"fixed": "best fixed policy", "maml": "MAML", "rl2": "RL²"}
+MAML_METHODS = (("maml", "1 update", 1), ("maml-10", "10 updates", 10))
+"""After how many updates MAML is scored (paper, Figures 9 and 18)."""
+
+
+def policy_methods(trained: TrainedPolicy, settings: Settings, maml_steps: int | None = None) -> list[Method]:
+    """Return how a trained policy lives on tasks: for the lifetime of the settings, or for MAML's updates.
+
+    `maml_steps` are the steps of one update of MAML; by default those it was trained with.
+    """
+    _check_fit(trained, settings.family)
+    name = trained.manifest["baseline"]
+    if name != "maml":
+        return [_method(name, LABELS[name], trained, _lived(settings, settings.lifetime.steps, 1), Frozen())]
+    maml = from_dict(MamlSettings, trained.manifest["options"], "the policy's options")
+    steps = maml.batch_steps if maml_steps is None else maml_steps
+    require(steps > 0, f"the steps of an update of MAML must be above zero, not {steps}.")
+    learner = Maml(maml, settings.ppo, trained.policy)
+    return [
+        _method(short, f"MAML, {label} of {steps:,} steps", trained, _lived(settings, steps, updates), learner)
+        for short, label, updates in MAML_METHODS
+    ]
+
+
+def _lived(settings: Settings, steps: int, updates: int) -> Settings:
+    """Return settings of lifetimes of so many updates, each on so many steps."""
+    episodes = settings.lifetime.scoring_episodes
+    return Settings(
+        family=settings.family,
+        policy=replace(settings.policy, obs_stats="fixed"),
+        loss=LossSettings(window=steps, temporal="none"),
+        lifetime=LifetimeSettings(steps, updates=updates, minibatch=steps, scoring_episodes=episodes),
+        ppo=settings.ppo,
+    )
+
+
+def _method(name: str, label: str, trained: TrainedPolicy, settings: Settings, learner: Learner) -> Method:
+    stats, spent = FixedStats(trained.mean, trained.std), trained.manifest["env_steps"]
+    return Method(name, label, settings, learner, np.zeros(0, np.float32), stats, start=trained, meta_steps=spent)
+
+
+def _check_fit(trained: TrainedPolicy, family: str) -> None:
+    """Refuse a policy that no baseline trained, or that was trained for other spaces."""
+    require(
+        trained.manifest.get("baseline") in LABELS,
+        f"the policy was trained by {trained.manifest['trained_by']}: name one of epg baseline {', '.join(LABELS)}.",
+    )
+    spaces = to_dict(find_family(family).spaces)
+    made_for = {name: trained.manifest["spaces"][name] for name in ("observation", "action", "discrete")}
+    require(
+        all(spaces[name] == size for name, size in made_for.items()),
+        f"the policy does not fit {family}: it was trained for {trained.manifest['family']}.",
+    )
