@@ -19,13 +19,13 @@ from epg.evaluation.family_check import CHECKS, HOST_CHECKS, check_family, check
 from epg.families.base import JaxFamily
 from epg.families.native import cart_pole, pendulum
 from epg.families.native.point import GOAL_DISTANCE, POINT_GOAL, POINT_REACH
-from epg.families.registry import REGISTRY, entry_of, find_family, is_registered, load
+from epg.families.registry import REGISTRY, VARIANTS, entry_of, find_family, is_registered, load
 from epg.families.symmetry import balanced, flip_sign, rotate, wrap
 
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 
 
-@pytest.mark.parametrize("name", REGISTRY)
+@pytest.mark.parametrize("name", [*REGISTRY, *VARIANTS])
 def test_registered_family_passes_every_check(name):
     family = find_family(name)
     assert family.name == name

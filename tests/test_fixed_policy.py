@@ -58,7 +58,7 @@ def assert_same(one: FixedPolicy, other: FixedPolicy) -> None:
 def held_out(found: FixedPolicy, settings: Settings, tasks: int, seed: int) -> MethodResult:
     """Let a fixed policy live on held-out tasks."""
     origin = {"family": settings.family, "trained_by": "a test", "baseline": "fixed", "env_steps": found.env_steps}
-    manifest = {**origin, "spaces": to_dict(find_family(settings.family).spaces)}
+    manifest = {**origin, "options": {}, "spaces": to_dict(find_family(settings.family).spaces)}
     stats = found.obs_stats
     trained = TrainedPolicy(found.policy, jnp.asarray(found.weights), stats.mean, stats.std, manifest)
     (method,) = policy_methods(trained, settings)

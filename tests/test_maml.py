@@ -217,7 +217,7 @@ def test_it_trains_with_discrete_actions(tmp_path):
 
 def test_an_update_at_test_time_is_the_inner_step_of_training(reference):
     trained = load_policy(reference)
-    once, ten = policy_methods(trained, SETTINGS, maml_steps=48)
+    once, ten = policy_methods(trained, SETTINGS, 48)
     assert [(it.name, it.settings.lifetime.steps) for it in (once, ten)] == [("maml", 48), ("maml-10", 480)]
     result = record(once, 2, seed=3)
     assert (result.steps, result.updates, result.meta_steps) == (48, 1, OPTIONS.env_steps)

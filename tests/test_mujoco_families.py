@@ -3,13 +3,14 @@
 import gymnasium
 import jax
 import jax.numpy as jnp
+import mujoco
 import numpy as np
 import pytest
 import scipy.stats
 from samples import TASKS, tasks_of, uniform
 
 from epg.families.base import SimStep, unstack
-from epg.families.mujoco import ant
+from epg.families.mujoco import ant, half_cheetah
 from epg.families.mujoco.base import MujocoFamily
 from epg.families.registry import REGISTRY, find_family
 
@@ -397,3 +398,42 @@ def test_goal_ant_is_rewarded_for_approach():
     reward, _ = family.reward_and_done(family.sim_state(readout), jnp.zeros(8), EAST)
     np.testing.assert_allclose(reward, -1 / np.sqrt(2), rtol=1e-5)
     np.testing.assert_allclose(family.features(EAST._replace(bearing=jnp.float32(0.25))), [0.0, 1.0], atol=1e-6)
+
+
+# --- the environment of the MAML paper ------------------------------------------------------------------------------
+
+
+def centre_by_mujoco(model, pose, motion):
+    """Return x and z of the centre of mass of the torso and all below it, and of its velocity."""
+    data = mujoco.MjData(model)
+    data.qpos[:], data.qvel[:] = pose, motion
+    mujoco.mj_forward(model, data)
+    mujoco.mj_subtreeVel(model, data)
+    return data.subtree_com[1][[0, 2]], data.subtree_linvel[1][[0, 2]]
+
+
+def test_the_centre_of_mass_and_its_velocity_are_mujocos(rng):
+    family = find_family("directional-half-cheetah@maml")
+    model = family.simulate([family.stock_task]).models[0]
+    for pose, motion in rng.normal(size=(5, 2, 9)):
+        place, velocity = centre_by_mujoco(model, pose, motion)
+        given = (jnp.asarray(pose, jnp.float32),), (jnp.asarray(motion, jnp.float32),)
+        found = jax.jvp(half_cheetah.centre_of_mass, *given)
+        np.testing.assert_allclose(found, [place, velocity], rtol=1e-5, atol=1e-5)
+
+
+def test_the_half_cheetah_of_maml_sees_and_earns_what_the_original_does(rng):
+    """Observation: all but x, and the centre of mass. Reward: its velocity times the sign, less 0.05 |a|²."""
+    family, action = find_family("directional-half-cheetah@maml"), rng.normal(size=6)
+    task = jax.tree.map(lambda it: -it, family.stock_task)  # backwards
+    simulator = family.simulate([task])
+    pose, motion = rng.normal(size=(2, 9))
+    place, velocity = centre_by_mujoco(simulator.models[0], pose, motion)
+    readout = jnp.asarray(simulator.begin(np.concatenate([pose, motion])[None])[0], jnp.float32)
+    seen = family.observation(readout, task)
+    np.testing.assert_allclose(seen, [*pose[1:], *motion, place[0], 0.0, place[1]], rtol=1e-4, atol=1e-5)
+    reward, done = family.reward_and_done(family.sim_state(readout), jnp.asarray(action, jnp.float32), task)
+    cost = 0.05 * (np.clip(action, -1, 1) ** 2).sum()
+    np.testing.assert_allclose(reward, -velocity[0] - cost, rtol=1e-4)
+    assert not done
+    assert (family.fast.interval, family.horizon) == (0.01, 200)

@@ -221,10 +221,11 @@ def test_stopped_and_resumed_it_ends_the_same(reference, tmp_path):
         assert (run.path / name).read_bytes() == (reference / name).read_bytes()
 
 
-def test_at_test_time_it_lives_as_long_as_the_loss(reference):
-    (method,) = policy_methods(load_policy(reference), SETTINGS)
+def test_at_test_time_it_lives_as_long_as_the_loss_or_as_in_training(reference):
+    (method,) = policy_methods(load_policy(reference), SETTINGS, SETTINGS.lifetime.steps)
     result = record(method, 2, seed=3)
     assert (result.method, result.label, result.steps) == ("rl2", "RL²", SETTINGS.lifetime.steps)
+    assert policy_methods(load_policy(reference), SETTINGS)[0].settings.lifetime.steps == OPTIONS.lifetime_steps
     assert result.meta_steps == OPTIONS.env_steps
     assert not result.kl.any()
     with pytest.raises(BadInput, match="does not fit random-pendulum: it was trained for point-goal"):

@@ -313,7 +313,8 @@ def compare(
         methods.append(ppo)
         configs[ppo.name] = to_dict(settings)
     for policy in trained:
-        found = policy_methods(policy, own, maml_steps or own.lifetime.steps)
+        given = maml_steps if policy.manifest.get("baseline") == "maml" else None
+        found = policy_methods(policy, own, own.lifetime.steps if given is None else given)
         methods += found
         configs |= {it.name: {"options": policy.manifest["options"]} for it in found}
     results = [protocol.record(it, tasks, seed, lifetimes=lifetimes) for it in methods]

@@ -53,12 +53,13 @@ def print_result(result: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(result)
         return
-    names = "learner", "steps", "updates", "return (IQM)", "95 % interval", "paired difference (mean)"
+    names = "learner", "steps before", "steps", "updates", "return (IQM)", "95 % interval", "paired difference (mean)"
     table = Table(*names, title=f"{result['family']}: {result['tasks']} held-out tasks")
     for method in result["methods"].values():
         interval = method["interval"]
         table.add_row(
             method["label"],
+            f"{method['meta_steps']:,}",
             f"{method['steps']:,}",
             f"{method['updates']:,}",
             f"{interval['value']:.2f}",

@@ -21,17 +21,19 @@ MAML_METHODS = (("maml", "1 update", 1), ("maml-10", "10 updates", 10))
 """After how many updates MAML is scored (paper, Figures 9 and 18)."""
 
 
-def policy_methods(trained: TrainedPolicy, settings: Settings, maml_steps: int | None = None) -> list[Method]:
-    """Return how a trained policy lives on tasks: for the lifetime of the settings, or for MAML's updates.
+def policy_methods(trained: TrainedPolicy, settings: Settings, steps: int | None = None) -> list[Method]:
+    """Return how a trained policy lives on tasks: MAML for 1 and 10 updates of so many steps, others for so many steps.
 
-    `maml_steps` are the steps of one update of MAML; by default those it was trained with.
+    By default the steps are those it was trained with; for a fixed policy those of the settings' lifetime.
     """
     _check_fit(trained, settings.family)
     name = trained.manifest["baseline"]
+    options = trained.manifest["options"]
     if name != "maml":
-        return [_method(name, LABELS[name], trained, _lived(settings, settings.lifetime.steps, 1), Frozen())]
-    maml = from_dict(MamlSettings, trained.manifest["options"], "the policy's options")
-    steps = maml.batch_steps if maml_steps is None else maml_steps
+        lived = _lived(settings, steps or options.get("lifetime_steps", settings.lifetime.steps), 1)
+        return [_method(name, LABELS[name], trained, lived, Frozen())]
+    maml = from_dict(MamlSettings, options, "the policy's options")
+    steps = maml.batch_steps if steps is None else steps
     require(steps > 0, f"the steps of an update of MAML must be above zero, not {steps}.")
     learner = Maml(maml, settings.ppo, trained.policy)
     return [
