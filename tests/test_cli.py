@@ -27,7 +27,7 @@ from epg.cli import demo as demonstration
 from epg.evaluation.protocol import fitting_learner, obs_stats_of, settings_of
 from epg.families.registry import is_registered
 from epg.recipes import PRESETS, PresetName
-from epg.settings import flat
+from epg.settings import MamlSettings, PolicySettings, RL2Settings, flat
 from epg.storage.artefact import _manifest_digest
 from epg.storage.files import read_json, write_json
 from epg.storage.loss_artefact import load_loss
@@ -293,10 +293,10 @@ WRONG: dict[str, tuple[str, str] | tuple[str, str, Callable[[Path], object]]] = 
         "keeps its budget and its seed when resumed: drop them",
     ),
     "MAML without a budget": ("baseline maml point-goal --run new", "baseline maml needs --env-steps: its budget"),
-    "RL2 resumed in an evolution": ("baseline rl2 point-goal --resume --run {run}", "is not a training of RL²"),
+    "RL2 resumed in an evolution": ("baseline rl2 point-goal --resume --run {run}", "is not an RL² training"),
     "comparison with a baseline that was not trained": (
         "compare {run} --with ppo maml --run new",
-        "no run below runs/ has trained maml for point-goal: train one with `epg baseline maml point-goal --env-steps",
+        "no run below runs/ has trained maml for point-goal: `epg baseline maml point-goal --env-steps N` trains one",
     ),
     "comparison with a policy of a loss": ("compare {run} --with nothing --run new", "nothing does not exist"),
     # warm starts
@@ -672,13 +672,17 @@ def test_a_fixed_policy_is_searched_resumed_and_starts_a_loss() -> None:
     assert evolved.json["env_steps"] > policy.manifest["env_steps"]
 
 
+ONE = ("--tasks", 1, "--lifetimes", 1)
+
+
 def test_meta_learners_are_trained_and_compared(evolved: Evolved) -> None:
-    for name in ("maml", "rl2"):
-        train = ("baseline", name, "point-goal", "--env-steps", 1, "--tasks", 2, "--json")  # one outer step
-        done = call(*train, "--run", f"runs/{name}")
-        assert done.code == 0, done.err
-        assert done.json["methods"][name]["meta_steps"] == load_policy(f"runs/{name}").manifest["env_steps"] > 1
-    compared = call("compare", evolved.path, "--with", "maml", "runs/rl2", "--tasks", 2, "--json", "--run", "out")
+    policy = PolicySettings(hidden=(4,), obs_stats="fixed")
+    few = {"maml": MamlSettings(tasks=2, batch_steps=64, policy=policy), "rl2": RL2Settings(2, 2, 64, policy=policy)}
+    for name, options in few.items():
+        place = {"run": f"runs/{name}", "tasks": 1, "lifetimes": 1}
+        result = api.train_baseline(name, "point-goal", env_steps=1, options=options, **place)
+        assert result.methods[name].meta_steps == load_policy(f"runs/{name}").manifest["env_steps"] > 1
+    compared = call("compare", evolved.path, "--with", "maml", "runs/rl2", *ONE, "--json", "--run", "out")
     assert list(compared.json["methods"]) == ["epg", "maml", "maml-10", "rl2"]
     steps = {name: it["steps"] for name, it in compared.json["methods"].items()}
     assert steps == {"epg": steps["epg"], "maml": steps["epg"], "maml-10": 10 * steps["epg"], "rl2": steps["epg"]}

@@ -152,7 +152,7 @@ def test_both_drivers_sample_the_same_trajectories():
     actor = Actor(jax.vmap(policy.init)(keys), jnp.zeros((3, 4)), jnp.ones((3, 4)))
     scan, host = (trajectory_sampler(policy, it, 40)(keys, tasks, actor) for it in (family, outside(family)))
     for one, other in zip(jax.tree.leaves(scan), jax.tree.leaves(host), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)  # rewards are differences of distances
     assert np.isfinite(scan.episode_return).sum() == 3  # the horizon is 32
 
 
@@ -199,7 +199,7 @@ def test_stopped_and_resumed_it_ends_the_same(every, reference, tmp_path, monkey
 def test_a_checkpoint_of_another_training_is_refused(tmp_path):
     run = registry.start("maml", SETTINGS, OPTIONS, tmp_path / "run")
     run.save_checkpoint(1, {"state/params": np.zeros(3, np.float32)}, {"env_steps": 1})
-    with pytest.raises(BadInput, match="does not fit a training of MAML: state differs in"):
+    with pytest.raises(BadInput, match="does not fit a MAML training: state differs in"):
         registry.finish("maml", run, None, "inline", None)
 
 

@@ -331,7 +331,7 @@ def _trained_run(named: str, family: str) -> Path:
         if (content.get("kind"), content.get("family")) == (named, family):
             found.append(config)
     hint = f"epg baseline {named} {family} --env-steps N"
-    require(bool(found), f"no run below {RUNS}/ has trained {named} for {family}: train one with `{hint}`.")
+    require(bool(found), f"no run below {RUNS}/ has trained {named} for {family}: `{hint}` trains one.")
     return max(found, key=lambda it: it.stat().st_mtime).parent
 
 

@@ -169,7 +169,7 @@ def split_batch(steps: int, horizon: int) -> tuple[int, int]:
 class MamlTraining(GradientTraining):
     """Meta-training of the initial policy."""
 
-    kind, noun, method = "maml", "a training of MAML", "MAML on training tasks"
+    kind, noun, method = "maml", "a MAML training", "MAML on training tasks"
 
     def __init__(self, settings: Settings, maml: MamlSettings) -> None:
         super().__init__(settings, maml)

@@ -101,7 +101,7 @@ def segment_length(steps: int, longest: int) -> int:
 class RL2Training(GradientTraining):
     """Meta-training of the recurrent policy."""
 
-    kind, noun, method = "rl2", "a training of RL²", "RL² on training tasks"
+    kind, noun, method = "rl2", "an RL² training", "RL² on training tasks"
 
     def __init__(self, settings: Settings, rl2: RL2Settings) -> None:
         super().__init__(settings, rl2)
