@@ -680,7 +680,7 @@ def test_meta_learners_are_trained_and_compared(evolved: Evolved) -> None:
     few = {"maml": MamlSettings(tasks=2, batch_steps=64, policy=policy), "rl2": RL2Settings(2, 2, 64, policy=policy)}
     for name, options in few.items():
         place = {"run": f"runs/{name}", "tasks": 1, "lifetimes": 1}
-        result = api.train_baseline(name, "point-goal", env_steps=1, options=options, **place)
+        result = epg.train_baseline(name, "point-goal", env_steps=1, options=options, **place)
         assert result.methods[name].meta_steps == load_policy(f"runs/{name}").manifest["env_steps"] > 1
     compared = call("compare", evolved.path, "--with", "maml", "runs/rl2", *ONE, "--json", "--run", "out")
     assert list(compared.json["methods"]) == ["epg", "maml", "maml-10", "rl2"]
