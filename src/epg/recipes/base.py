@@ -55,9 +55,9 @@ class Recipe:
     """Steps of a lifetime -> PPO's best settings in a search on training tasks (tools/tune_ppo.py)."""
 
     maml: MamlSettings | None = None
-    """MAML's settings, searched on training tasks (docs/lab.md); None: `default_maml`."""
+    """MAML's settings (docs/lab.md says which were searched); None: `default_maml`."""
     rl2: RL2Settings | None = None
-    """RL²'s settings, searched on training tasks (docs/lab.md); None: `default_rl2`."""
+    """RL²'s settings (docs/lab.md says which were searched); None: `default_rl2`."""
 
     def tuned_ppo(self, steps: int) -> PPOTuning:
         """Return PPO's settings at the length of lifetime that is nearest in proportion; defaults without a search."""

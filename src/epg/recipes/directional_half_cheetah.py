@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from epg.recipes.base import PPOTuning, Recipe
 from epg.recipes.mujoco import ANNEALED, BOTH_DIRECTIONS, EVOLUTION, POLICY
-from epg.settings import LifetimeSettings, LossSettings, Settings
+from epg.settings import LifetimeSettings, LossSettings, MamlSettings, Settings
 
 RECIPE = Recipe(
     laptop=Settings(
@@ -16,6 +16,7 @@ RECIPE = Recipe(
     ),
     paper_inputs=("reward",),
     paper_sizes=(32, 256),
+    maml=MamlSettings(batch_steps=4000, policy=POLICY),  # the batch of Fig. 9; not searched
     ppo={
         1536: PPOTuning(steps_per_update=128, learning_rate=3e-3, learning_rate_end=0.0),
         8192: PPOTuning(steps_per_update=256, learning_rate=3e-3, learning_rate_end=0.0),

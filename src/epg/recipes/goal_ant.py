@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from epg.recipes.base import PPOTuning, Recipe
 from epg.recipes.mujoco import ANNEALED, BOTH_DIRECTIONS, EVOLUTION, POLICY
-from epg.settings import LifetimeSettings, LossSettings, Settings
+from epg.settings import LifetimeSettings, LossSettings, MamlSettings, Settings
 
 RECIPE = Recipe(
     laptop=Settings(
@@ -16,6 +16,7 @@ RECIPE = Recipe(
     ),
     paper_inputs=("reward", "task-features"),
     paper_sizes=(32, 512),
+    maml=MamlSettings(batch_steps=8192, policy=POLICY),  # the batch of Fig. 18; not searched
     ppo={
         2048: PPOTuning(256, minibatch=64, learning_rate=3e-3, learning_rate_end=0.0, log_std=0.0, obs_stats="fixed"),
         8192: PPOTuning(learning_rate=3e-4, log_std=-1.0),

@@ -1,12 +1,14 @@
 """Recipe of point-goal."""
 
 from epg.recipes.base import PPOTuning, Recipe
-from epg.settings import EvolutionSettings, LifetimeSettings, LossSettings, PolicySettings, Settings
+from epg.settings import EvolutionSettings, LifetimeSettings, LossSettings, MamlSettings, PolicySettings, Settings
+
+POLICY = PolicySettings(log_std=-0.5)
 
 RECIPE = Recipe(
     laptop=Settings(
         family="point-goal",
-        policy=PolicySettings(log_std=-0.5),
+        policy=POLICY,
         loss=LossSettings(window=1024, inputs=("reward",), modulation="reward", mixes=16, temporal="none", memory=0),
         lifetime=LifetimeSettings(
             updates=32, update_epochs=6, replay=True, learning_rate=0.01, learning_rate_end=0.0, scoring_episodes=8
@@ -17,4 +19,5 @@ RECIPE = Recipe(
     ),
     paper_inputs=("reward",),
     ppo={2048: PPOTuning(steps_per_update=128, learning_rate=6e-3)},
+    maml=MamlSettings(batch_steps=512, inner_step_size=0.3, outer_step_size=3e-3, policy=POLICY),
 )
