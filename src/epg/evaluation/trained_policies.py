@@ -37,7 +37,7 @@ def policy_methods(trained: TrainedPolicy, settings: Settings, steps: int | None
     require(steps > 0, f"the steps of an update of MAML must be above zero, not {steps}.")
     learner = Maml(maml, settings.ppo, trained.policy)
     return [
-        _method(short, f"MAML, {label} of {steps:,} steps", trained, _lived(settings, steps, updates), learner)
+        _method(short, f"MAML, {label}", trained, _lived(settings, steps, updates), learner)
         for short, label, updates in MAML_METHODS
     ]
 

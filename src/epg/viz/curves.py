@@ -295,7 +295,7 @@ def _title(figure: Figure, text: str) -> None:
 
 
 def _legend(axes: Axes) -> None:
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0.2, borderpad=0.1)
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0.2, borderpad=0.1)
 
 
 def _note(figure: Figure, sentences: Sequence[str]) -> None:
