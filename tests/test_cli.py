@@ -190,7 +190,7 @@ WRONG: dict[str, tuple[str, str] | tuple[str, str, Callable[[Path], object]]] = 
     ),
     "head too small": (f"{SMOKE} --loss.hidden 2", "loss.hidden must be at least 5"),
     "window shorter than the convolutions": (
-        f"{SMOKE} --loss.window 16 --lifetime.steps_per_update 16 --lifetime.minibatch 16",
+        f"{SMOKE} --loss.temporal policy --loss.window 16 --lifetime.steps_per_update 16 --lifetime.minibatch 16",
         "loss.window of 16 is too short for its convolutions",
     ),
     "negative seed": (f"{SMOKE} --seed -1", r"seed must lie in \[0, 2\^32\), not -1"),
@@ -244,7 +244,7 @@ WRONG: dict[str, tuple[str, str] | tuple[str, str, Callable[[Path], object]]] = 
     "loss of other settings": (
         COMPARE,
         r"the loss has \d+ parameters where its settings need \d+",
-        change("loss.json", "settings", "loss", "context", to=31),
+        change("loss.json", "settings", "loss", "hidden", to=15),
     ),
     "loss of impossible settings": (
         COMPARE,
