@@ -389,3 +389,22 @@ def test_figures_and_report_are_drawn_without_jax():
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert (done.returncode, done.stdout.strip()) == (0, "False"), done.stderr
+
+
+def test_phi_itself_is_drawn_where_it_was_measured(tmp_path):
+    rows = [
+        {"epoch": n, "phi_fitness": 3.0 if n == 1 else None, "phi_fitness_error": 0.5 if n == 1 else None}
+        for n in range(3)
+    ]
+    write_evolution(tmp_path, rows)
+    assert "phi itself" in words(curves.fitness_over_epochs([tmp_path]))
+    np.testing.assert_array_equal(run_reader.read_phi_fitness(tmp_path), [[1.0, 3.0, 0.5]])
+    write_evolution(tmp_path, [{"epoch": 0}])
+    assert "phi itself" not in words(curves.fitness_over_epochs([tmp_path]))
+
+
+def test_cosines_are_averaged_over_the_last_epochs(tmp_path):
+    rows = [{"epoch": n, "cosine": {"output": 0.1 * n, "head": None if n else 0.5}} for n in range(4)]
+    write_evolution(tmp_path, rows)
+    assert run_reader.read_cosines(tmp_path, last=2) == {"output": pytest.approx(0.25)}
+    assert run_reader.read_cosines(tmp_path) == {"output": pytest.approx(0.15), "head": 0.5}

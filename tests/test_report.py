@@ -65,6 +65,7 @@ def write_evolution(run: Path) -> None:
     rows = [
         {"epoch": e, "fitness_mean": 12.5 + e, "nonfinite": 1, "env_steps": 600_000, "seconds": 1900.0}
         | dict.fromkeys(names.split(), 0.5)
+        | {"cosine": {"head: observation": 0.25}}
         for e in range(2)
     ]
     write_json(run / "config.json", config)
@@ -178,6 +179,7 @@ def test_evolution_shows_totals_settings_and_its_comparison(tmp_path):
     assert "|seed|31337|" in alone.text
     assert "|kernels|8, 4|" in alone.text
     assert "|inputs|reward, task-features|" in alone.text
+    assert "|Signal per block of phi|head: observation|+0.25|" in alone.text
     assert "|started from|a fresh phi|" in alone.text
     assert "|run: epg|0.1.0|" in alone.text
     assert len(alone.addresses) == 1

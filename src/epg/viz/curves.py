@@ -25,6 +25,7 @@ from epg.viz.run_reader import (
     read_epochs,
     read_lifetimes,
     read_object,
+    read_phi_fitness,
     read_results,
 )
 
@@ -89,6 +90,8 @@ def fitness_over_epochs(runs: Sequence[Path], where: Path | None = None) -> list
         top, bottom = figure.subplots(2, 1, height_ratios=[3, 1])
         top.sharex(bottom)
         _draw_fitness(top, evolutions)
+        if len(runs) == 1:
+            _draw_phi_fitness(top, read_phi_fitness(runs[0]))
         families = ", ".join(dict.fromkeys(str(config["family"]) for config in configs))
         _title(figure, f"{families}: evolution of the loss")
         top.set(ylabel="fitness (return)")
@@ -221,6 +224,13 @@ def _draw_fitness(axes: Axes, evolutions: Sequence[Epochs]) -> None:
     _line(axes, x, mean, color=colour, label=label)
     low, high = mean - std, mean + std
     axes.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0, label=band)
+
+
+def _draw_phi_fitness(axes: Axes, measured: Floats) -> None:
+    """Draw phi's own fitness, without noise, with standard errors."""
+    if len(measured):
+        epoch, fitness, error = measured.T
+        axes.errorbar(epoch + 1, fitness, error, fmt="o", color="0.15", markersize=3, linewidth=1.0, label="phi itself")
 
 
 def _draw_shares(axes: Axes, evolutions: Sequence[Epochs]) -> bool:

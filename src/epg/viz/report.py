@@ -17,7 +17,15 @@ from epg.core.errors import require
 from epg.evaluation.verdict import verdicts
 from epg.storage.files import write_atomic
 from epg.viz.curves import fitness_over_epochs, learning_curves
-from epg.viz.run_reader import read_config, read_epochs, read_lifetimes, read_object, read_results, with_keys
+from epg.viz.run_reader import (
+    read_config,
+    read_cosines,
+    read_epochs,
+    read_lifetimes,
+    read_object,
+    read_results,
+    with_keys,
+)
 
 
 def write_report(run: Path) -> Path:
@@ -70,6 +78,7 @@ def _evolution(run: Path) -> dict[str, Any]:
         "title": f"Evolution on {config['family']}",
         "verdict": f"Mean fitness of the population went from {first} to {last}, {span}.",
         "facts": facts,
+        "cosines": read_cosines(run),
         "figure": _embed(fitness_over_epochs([run])),
     }
 

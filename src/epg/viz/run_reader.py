@@ -146,6 +146,24 @@ def read_epochs(run: Path) -> Epochs:
     return Epochs(*columns)
 
 
+def read_phi_fitness(run: Path) -> Floats:
+    """Read where phi itself was measured: epoch, mean fitness and its standard error, [measurements, 3]."""
+    names = "epoch", "phi_fitness", "phi_fitness_error"
+    rows = [[line.get(name) for name in names] for line in read_metrics(run / "metrics.jsonl")]
+    return np.array([row for row in rows if all(type(value) in (int, float) for value in row)], float).reshape(-1, 3)
+
+
+def read_cosines(run: Path, last: int = 20) -> dict[str, float]:
+    """Return per block of phi the mean cosine between half-population gradients over the last epochs."""
+    lines = [line.get("cosine") for line in read_metrics(run / "metrics.jsonl")[-last:]]
+    found: dict[str, list[float]] = {}
+    for line in lines:
+        for name, value in (line if isinstance(line, dict) else {}).items():
+            if type(value) in (int, float):
+                found.setdefault(name, []).append(value)
+    return {name: float(np.mean(values)) for name, values in found.items()}
+
+
 def _read_columns(path: Path, record: type) -> Floats | tuple[()]:
     """Return each field of a record from lines of JSON, [fields, lines]; empty without lines."""
     names = [field.name for field in fields(record)]
