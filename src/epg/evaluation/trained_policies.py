@@ -56,7 +56,7 @@ def _lived(settings: Settings, steps: int, updates: int) -> Settings:
 
 def _method(name: str, label: str, trained: TrainedPolicy, settings: Settings, learner: Learner) -> Method:
     stats, spent = FixedStats(trained.mean, trained.std), trained.manifest["env_steps"]
-    return Method(name, label, settings, learner, np.zeros(0, np.float32), stats, start=trained, meta_steps=spent)
+    return Method(name, label, settings, learner, np.zeros(0, np.float32), stats, False, trained, spent)
 
 
 def _check_fit(trained: TrainedPolicy, family: str) -> None:
