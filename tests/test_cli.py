@@ -608,16 +608,17 @@ def test_compare_prints_a_table_on_standard_output_and_progress_elsewhere(evolve
     assert done.out.splitlines()[0].strip() == "point-goal: 10 held-out tasks"
     rows = [[cell.strip() for cell in re.split("[│┃]", line)[1:-1]] for line in done.out.splitlines()]
     cells = {row[0]: row[1:] for row in rows if row}
-    assert {name: row[:2] for name, row in cells.items()} == {
+    assert {name: row[1:3] for name, row in cells.items()} == {
         "learner": ["steps", "updates"],
         "evolved loss": ["128", "4"],
         "PPO": ["128", "1"],
         "PPO, 256 steps": ["256", "2"],
     }
-    assert cells["learner"][2:] == ["return (IQM)", "95 % interval", "paired difference (mean)"]
+    assert cells["PPO"][0] == "0"  # steps before
+    assert cells["learner"][3:] == ["return (IQM)", "95 % interval", "paired difference (mean)"]
     number = r"[+-]\d+\.\d\d"
     for name in ("PPO", "PPO, 256 steps"):
-        assert re.fullmatch(rf"{number} \({number} to {number}\)", cells[name][4])
+        assert re.fullmatch(rf"{number} \({number} to {number}\)", cells[name][5])
     assert done.out.splitlines()[-1] == "report    out/report.html"
     assert "│" not in done.err
     page = Path("out/report.html").read_text()

@@ -63,7 +63,7 @@ def test_the_example_is_the_lifetime_of_learn(family: str, tmp_path: Path) -> No
     """Same task, same seed: the same episodes and the same policy, up to rounding."""
     assert len((EXAMPLES / "own_loop.py").read_text().splitlines()) <= 30
     loss = loss_for(family)
-    result = epg.learn(loss, f"{__name__}:{family}", tasks=2, seed=3, run=tmp_path / "run")
+    result = epg.learn(loss, f"{__name__}:{family}", tasks=2, seed=3, lifetimes=1, run=tmp_path / "run")
     env = MAKE[family](int(result.tasks[0].seed))
     policy, returns = example("own_loop").train(loss, env, seed=3)
     ended = result.first.episode_return[0]

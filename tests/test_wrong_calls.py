@@ -68,7 +68,7 @@ WRONG = {
     "baseline pppo point-goal": "did you mean ppo?",
     "baseline ppo": "Missing from epg baseline: FAMILY",
     "baseline fixed point-goal": "baseline fixed needs --env-steps",
-    "baseline ppo point-goal --env-steps 9": "--env-steps is for the baseline fixed",
+    "baseline ppo point-goal --env-steps 9": "--env-steps is for fixed, maml and rl2, not for ppo",
     "act": "Missing from epg act: POLICY",
     "act nothing": "nothing does not exist",
     "act . --env Pendulum-v1": "is not a policy",
