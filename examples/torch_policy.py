@@ -18,18 +18,16 @@ def train(loss, env, seed=0):
     adam = torch.optim.Adam([*net.parameters(), log_std, memory])
     returns, total, (observation, _) = [], 0.0, env.reset(seed=seed)
     while not window.done:
-        with torch.no_grad():
-            action = torch.normal(net(torch.tensor(window.normalize(observation))), log_std.exp()).numpy()
+        action = torch.normal(net(torch.tensor(window.normalize(observation))), log_std.exp()).detach().numpy()
         following, reward, terminated, truncated, _ = env.step(action)
         if window.add(observation, action, reward, terminated, truncated):  # M new transitions
             adam.param_groups[0]["lr"] = window.learning_rate
             for rows in window.minibatches():
                 mean = net(torch.tensor(window.observations))
                 outputs = epg.PolicyOutputs(mean.detach(), log_std.detach(), memory.detach())
-                gradient = epg.PolicyOutputs(*map(torch.tensor, loss.gradient(window, outputs, rows)))
+                slope, log_std.grad, memory.grad = map(torch.tensor, loss.gradient(window, outputs, rows))
                 net.zero_grad()
-                mean.backward(gradient.mean)
-                log_std.grad, memory.grad = gradient.log_std, gradient.memory
+                mean.backward(slope)
                 adam.step()
         observation, total = following, total + reward
         if terminated or truncated:

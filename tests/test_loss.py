@@ -379,6 +379,7 @@ def test_columns_name_every_input():
     [
         ({"inputs": ("reward", "reward")}, "must not name an input twice"),
         ({"modulation": "reward"}, "needs reward in loss.inputs"),
+        ({"inputs": ("reward", "progress")}, "loss.inputs names progress: choose from reward"),
     ],
 )
 def test_inputs_that_do_not_fit_are_refused(changes, sentence):

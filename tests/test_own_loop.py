@@ -112,7 +112,7 @@ def test_the_gradient_in_outputs_is_that_of_the_learner(spaces: Spaces, changes:
     """Backpropagated through a policy, dL/d(outputs) is the learner's own gradient in theta and memory."""
     lifetime, replay = LifetimeSettings(8, minibatch=4), bool(changes)
     policy = MlpPolicy(PolicySettings(hidden=(5,)), spaces)
-    learner = LearnedLoss(small_loss("reward", "progress", **changes), policy, spaces, replay)
+    learner = LearnedLoss(small_loss("reward", **changes), policy, spaces, replay)
     phi, rng = np.asarray(learner.initial_phi(run_key(1, Stream.LOSS))), np.random.default_rng(2)
     window = LossWindow(learner, lifetime, None, seed=5)
     rollout = some_rollout(rng, spaces, 16)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +14,7 @@ from epg import api
 from epg.cli.arguments import Verb
 from epg.cli.demo import demo
 from epg.cli.output import print_json, print_table, say
+from epg.core.errors import require
 
 CAPTION = (
     "Steps: environment steps of its evolution. Return: of policies trained by it on held-out tasks, interquartile "
@@ -29,6 +31,7 @@ class Losses(Verb):
 
     def main(self) -> None:
         """List."""
+        require(self.runs == api.RUNS or os.path.isdir(self.runs), f"--runs: there is no directory {self.runs}.")
         found = list(api.list_losses(self.runs))
         if self.json:
             keys = ("family", "epochs", "env_steps", "sha256", "licence")

@@ -34,7 +34,7 @@ class PolicyOutputs(NamedTuple):
 
     mean: Any  # [N, A] mean action at each of `window.observations`; logits of discrete actions
     log_std: Any  # [A]; [0] of discrete actions
-    memory: Any  # [64, memory] trained by gradient descent like the policy; starts as `window.initial_memory`
+    memory: Any  # [memory] trained by gradient descent like the policy; starts as `window.initial_memory`
 
 
 class LossWindow:

@@ -1,7 +1,7 @@
 """Settings of the learned loss."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from epg.core.errors import require
 from epg.settings.checks import LARGEST_SIZE, require_positive, require_small
@@ -46,6 +46,8 @@ class LossSettings:
         require_small("loss.window", self.window, self.channels, 2**4)
         require(len(self.kernels) <= 16, f"loss.kernels has {len(self.kernels)} layers: at most 16 are possible.")
         require(0 <= self.memory <= LARGEST_SIZE, f"loss.memory must lie in [0, {LARGEST_SIZE}], not {self.memory}.")
+        unknown = sorted(set(self.inputs) - set(get_args(LossInput)))
+        require(not unknown, f"loss.inputs names {', '.join(unknown)}: choose from {', '.join(get_args(LossInput))}.")
         require(len(set(self.inputs)) == len(self.inputs), "loss.inputs must not name an input twice.")
         require(
             self.modulation != "reward" or "reward" in self.inputs,

@@ -36,5 +36,5 @@ def draw_card(card: dict[str, Any], directory: Path) -> list[Path]:
         axes.invert_yaxis()
         axes.grid(axis="y", visible=False)
         axes.set_xlabel(f"final return on {card['tasks']} held-out tasks: interquartile mean, 95 % interval")
-        figure.suptitle(f"{card['family']}: loss card", x=0.01, ha="left", fontsize=10.5)
+        figure.suptitle(f"{card['family']}: loss card", x=0.01, ha="left", fontsize=10.5, parse_math=False)
         return save_figure(figure, directory, "loss_card")

@@ -50,7 +50,6 @@ STYLE = {
     "axes.axisbelow": True,
     "legend.frameon": False,
     "savefig.dpi": 150,
-    "text.parse_math": False,  # a name may hold $
 }
 
 
@@ -301,16 +300,18 @@ def _fitness_notes(configs: Sequence[dict[str, Any]], evolutions: Sequence[Epoch
 
 def _title(figure: Figure, text: str) -> None:
     # A row of its own: beside the legend, a long family name would run into it.
-    figure.suptitle(text, x=0.01, ha="left", fontsize=10.5)
+    figure.suptitle(text, x=0.01, ha="left", fontsize=10.5, parse_math=False)  # a name may hold $
 
 
 def _legend(axes: Axes) -> None:
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0.2, borderpad=0.1)
+    legend = axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0.2, borderpad=0.1)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
 
 
 def _note(figure: Figure, sentences: Sequence[str]) -> None:
     if sentences:
-        figure.supxlabel("\n".join(sentences), fontsize=7.5, color="0.35")
+        figure.supxlabel("\n".join(sentences), fontsize=7.5, color="0.35", parse_math=False)
 
 
 def save_figure(figure: Figure, run: Path, name: str) -> list[Path]:
