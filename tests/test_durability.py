@@ -94,7 +94,7 @@ FULL_DISK = """
 set -e
 mount -t tmpfs -o size=2000k epg-test "$1"
 cd "$1"
-(while ! ls run/checkpoints/epoch-*[1-9]*.safetensors >/dev/null 2>&1; do sleep 0.02; done; dd if=/dev/zero of=fill bs=1k 2>/dev/null || true) &
+(until ls run/checkpoints/epoch-*[1-9]*.safetensors; do sleep 0.02; done; dd if=/dev/zero of=fill) >/dev/null 2>&1 &
 set +e
 "$2" -m epg evolve point-goal --preset smoke --executor inline --evolution.epochs 100000 --run run
 code=$?

@@ -1,0 +1,125 @@
+"""`probe`, `report`, `render`, `watch`, `check`: look at a loss, a run or a family."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from epg.api.common import RUNS, FamilyLike, about, new_run_path, open_loss, origin, own_family, ppo_for
+from epg.core.errors import require
+from epg.families.registry import REGISTRY, name_of
+from epg.recipes import preset
+from epg.settings import to_dict
+from epg.storage.files import write_json
+from epg.storage.loss_artefact import LossArtefact
+from epg.storage.run import Run
+from epg.zoo import load_loss
+
+if TYPE_CHECKING:
+    from epg.evaluation.family_check import Check
+    from epg.families.base import Family
+    from epg.viz.watch import WatchServer
+
+
+def families(name: str | None = None) -> list[Family]:
+    """Return all registered families, or the one of this name."""
+    from epg.families.registry import find_family
+
+    return [find_family(it) for it in ([name] if name else REGISTRY)]
+
+
+def check(family: FamilyLike) -> list[Check]:
+    """Check a family, registered or `module:attribute`, against the contract."""
+    from epg.evaluation.family_check import check_family
+    from epg.families.registry import load
+
+    return check_family(load(name_of(family)))
+
+
+def probe(
+    loss: str | Path | LossArtefact,
+    family: FamilyLike = None,
+    *,
+    tasks: int = 32,
+    seed: int = 0,
+    run: str | Path | None = None,
+    on_probe: Callable[[str], None] = lambda name: None,
+) -> dict[str, Any]:
+    """Measure a loss card: what the loss is, under changes of history, interface, architecture and length."""
+    artefact, family = open_loss(loss, family, run)
+    from epg.evaluation.probe import Probe, card
+    from epg.viz.card import draw_card
+
+    results = []
+    for result in Probe.of(artefact, family, tasks, seed).results():
+        results.append(result)
+        on_probe(f"{len(results)} probes done, the last: {result.name}")
+    summary = {**card(results, family, seed), "loss": artefact.manifest["sha256"]}
+    path = Path(run or new_run_path(f"probe-{family}"))
+    Run.create(path, {**about("probe", family), **origin(artefact)})
+    write_json(path / "card.json", summary)
+    draw_card(summary, path)
+    return {"run": str(path), **summary}
+
+
+def report(run: str | Path) -> Path:
+    """Draw a run's figures and its HTML report again, from what it saved; needs no JAX."""
+    from epg.viz.report import write_report
+
+    return write_report(Run.open(run).path)
+
+
+def render(
+    loss: str | Path | None = None,
+    family: FamilyLike = None,
+    *,
+    baseline: str | None = None,
+    task: int = 0,
+    stages: int = 5,
+    seed: int = 0,
+    updates: int | None = None,
+    out: str | Path | None = None,
+    video: bool = True,
+) -> dict[str, Any]:
+    """Film a policy that a loss, PPO or REINFORCE trains on a held-out task, at stages of its lifetime."""
+    require((loss is None) != (baseline is None), "name either a loss or --baseline: one of them trains the policy.")
+    require(loss is not None or family is not None, "--baseline needs --family: where to film it.")
+    from epg.evaluation import protocol
+    from epg.viz import recording
+    from epg.viz.film import check_out, write_film
+
+    base = Path(loss) if loss is not None and os.path.isdir(loss) else RUNS
+    artefact = load_loss(loss) if loss is not None else None
+    if family is None:
+        assert artefact is not None
+        family = own_family(artefact)
+    family = name_of(family)
+    recording.find_mujoco_family(family)
+    directory = Path(out or base / new_run_path(f"render-{family}").name)
+    check_out(directory)
+    if artefact is not None:
+        filmed, source = protocol.loss_method(artefact, family, updates), artefact.manifest["sha256"]
+    else:
+        settings, _ = ppo_for(protocol.with_updates(preset(family, "laptop"), updates), None, False)
+        filmed, source = protocol.policy_gradient_method(settings, str(baseline)), None
+    film = recording.record_film(filmed, seed, task, stages)
+    title = f"{family}, held-out task {task}: trained by {'the ' if artefact else ''}{filmed.label}"
+    subject = {**about("render", family), "task": task, "seed": seed}
+    config = {**subject, "loss": source, "settings": to_dict(filmed.settings)}
+    return {"run": str(directory), **subject, **write_film(film, title, directory, video, config)}
+
+
+def watch(run: str | Path, port: int = 0) -> WatchServer:
+    """Return the server of a live page about an evolution, on this machine only; call its `serve_forever`."""
+    from epg.viz.watch import WatchServer
+
+    return WatchServer(run, port)
+
+
+def picture(family: FamilyLike, path: str | Path) -> Path:
+    """Draw some tasks of a MuJoCo family side by side, into a PNG."""
+    from epg.viz.film import write_picture
+
+    return write_picture(name_of(family), Path(path))
