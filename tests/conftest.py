@@ -18,8 +18,11 @@ import pytest
 from epg.core.runtime import use_single_thread
 
 # Before anything imports JAX: one thread, compiled programs kept between test runs, and for what the tests compile
-# themselves the optimization level of the program's own `jit`: less time to compile, and the same bits.
-os.environ["XLA_FLAGS"] = f"--xla_backend_optimization_level=1 {os.environ.get('XLA_FLAGS', '')}"
+# themselves the optimization level of the program's own `jit`: less time to compile, and the same bits. Without XLA's
+# fusion emitters programs compile in half the time and run at half the speed: tests compile much and run little.
+# Promises about bits are tested as shipped, with the fixture `shipped_compiler`.
+QUICK_TO_COMPILE = "--xla_cpu_use_fusion_emitters=false"
+os.environ["XLA_FLAGS"] = f"--xla_backend_optimization_level=1 {QUICK_TO_COMPILE} {os.environ.get('XLA_FLAGS', '')}"
 use_single_thread()
 
 # Before anything imports Ray: a Ray that tests start obeys nobody else.
@@ -61,6 +64,15 @@ def programs_are_dropped_when_there_are_many() -> Iterator[None]:
     yield
     if resident_memory() > MUCH_MEMORY:
         free_memory()
+
+
+@pytest.fixture
+def shipped_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compile as the program does when nobody tests it, here and in the processes that a test starts."""
+    from epg.core import runtime
+
+    monkeypatch.setitem(runtime.COMPILER, "xla_cpu_use_fusion_emitters", True)
+    monkeypatch.setenv("XLA_FLAGS", os.environ["XLA_FLAGS"].replace(QUICK_TO_COMPILE, ""))
 
 
 @pytest.fixture

@@ -132,6 +132,7 @@ def lifetimes(family, learner):
     return batch_of_lifetimes(config, family, task_sampler(family, 0, Split.TRAIN))
 
 
+@pytest.mark.usefixtures("shipped_compiler")
 @pytest.mark.parametrize("name", POLICY_GRADIENTS)
 @pytest.mark.parametrize("family", ["point-goal", "random-cart-pole"])
 def test_alpha_one_is_the_guide_bit_for_bit(family, name):

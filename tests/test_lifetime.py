@@ -323,6 +323,7 @@ def test_a_lifetime_that_is_not_finite_leaves_its_neighbours_alone():
             np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.usefixtures("shipped_compiler")
 def test_position_and_size_of_a_batch_change_nothing():
     run, phi = shard()
     phis, order = phi + 0.05 * jax.random.normal(jax.random.key(3), (3, phi.size)), jnp.array([2, 0])

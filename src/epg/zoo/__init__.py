@@ -105,5 +105,6 @@ def list_losses(runs: Path) -> Iterator[LossEntry]:
                 continue
             name = manifest.parent.name if shipped else str(manifest.parent)
             measured = manifest.parent / HELD_OUT
-            held_out = read_json(measured) if shipped and os.path.isfile(measured) else None
+            held_out = read_json(measured) if shipped and os.path.isfile(measured) else {}
+            held_out = held_out if held_out.get("sha256") == artefact.manifest["sha256"] else None  # of another loss
             yield LossEntry(name, shipped, artefact, settings, held_out)
