@@ -136,7 +136,7 @@ def test_a_kl_below_the_axis_is_a_gap(tmp_path):
     method = run_reader.Lifetimes("epg", "EPG", 1, np.ones(4), np.ones((4, 5)), kl)
     axes = Figure().subplots()
     many = run_reader.Lifetimes("ppo", "PPO", 1, np.ones(1), np.ones((1, 5)), np.geomspace(1e-3, 1, 500)[None])
-    floor = curves._scale_kl(axes, [method, many])
+    floor = curves.scale_kl(axes, [method, many])
     assert 1e-30 < floor < 1e-3
     curves._draw_lifetimes(axes, method, kl, 1, floor)
     for line in axes.lines:
@@ -237,7 +237,7 @@ def test_learning_curves_without_a_finished_episode_or_finite_lifetime(tmp_path)
 def test_kl_is_logarithmic_only_where_it_spreads(spread, scale):
     kl = np.array([[0.0, 0.01, 0.01 * spread]])
     axes = Figure().subplots()
-    curves._scale_kl(axes, [run_reader.Lifetimes("epg", "", 1, np.ones(1), np.ones((1, 3)), kl)])
+    curves.scale_kl(axes, [run_reader.Lifetimes("epg", "", 1, np.ones(1), np.ones((1, 3)), kl)])
     assert axes.get_yscale() == scale
 
 

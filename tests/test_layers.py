@@ -33,6 +33,7 @@ LAYERS = (  # lowest first; each is a package of epg, or a module beside them
     "zoo",
     "bench",
     "envs",
+    "experiments",
     "api",
     "cli",
 )
@@ -41,7 +42,7 @@ FACADE = ("epg/__init__.py", "epg/__main__.py")
 DOORS = {  # library: the only files (or folders, with a final slash) that may import it
     "evosax": ("epg/evolution/strategy.py",),
     "gymnasium": ("epg/simulators/gym.py", "epg/families/gym_factory.py", "epg/envs/env.py", "epg/envs/play.py"),
-    "matplotlib": ("epg/viz/curves.py", "epg/viz/card.py"),
+    "matplotlib": ("epg/viz/curves.py", "epg/viz/card.py", "epg/viz/panels.py"),
     "mujoco": ("epg/simulators/mujoco.py", "epg/viz/camera.py"),
     "PIL": ("epg/viz/film.py",),
     "imageio": ("epg/viz/film.py",),

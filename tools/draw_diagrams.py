@@ -19,30 +19,32 @@ PACKAGES = {  # name: (centre x, row, colour, what it holds)
     "cli": (600, 0, BLUE, "one file per group of commands"),
     "api": (600, 1, BLUE, "the verbs, in Python"),
     "envs": (150, 1, BLUE, "families as Gymnasium envs"),
-    "viz": (400, 2, GREEN, "curves, report, film, camera"),
-    "bench": (770, 2, GREEN, "steps per second"),
-    "zoo": (1060, 2, GREEN, "shipped losses"),
-    "evaluation": (400, 3, GREEN, "learn, compare, probe, checker"),
-    "recipes": (1060, 3, GREEN, "one file per family: presets"),
-    "baselines": (400, 4, GREEN, "fixed policy, MAML, RL²"),
-    "evolution": (600, 5, ORANGE, "Algorithm 1: loop.py, strategy.py"),
-    "executors": (330, 6, GREY, "inline, local processes, Ray"),
-    "warm_starts": (915, 6, ORANGE, "a first phi that is not fresh"),
-    "lifetime": (600, 7, ORANGE, "Algorithm 2: update.py, 2 drivers"),
-    "learners": (600, 8, ORANGE, "learned loss, PPO, Eq. 10"),
-    "families": (1060, 8, PURPLE, "distributions over tasks"),
-    "loss": (600, 9, ORANGE, "Fig. 2, Eqs. 8 and 9"),
-    "simulators": (1060, 9, PURPLE, "MuJoCo, Gymnasium"),
-    "policies": (600, 10, ORANGE, "MLP, linear, recurrent"),
-    "storage": (330, 11.35, GREY, "safetensors, JSON, run directories"),
-    "settings": (620, 11.35, GREY, "one file per section"),
-    "core": (910, 11.35, GREY, "records, random keys, errors"),
+    "experiments": (600, 2, GREEN, "the paper's figures"),
+    "viz": (400, 3, GREEN, "curves, report, film, camera"),
+    "bench": (770, 3, GREEN, "steps per second"),
+    "zoo": (1060, 3, GREEN, "shipped losses"),
+    "evaluation": (400, 4, GREEN, "learn, compare, probe, checker"),
+    "recipes": (1060, 4, GREEN, "one file per family: presets"),
+    "baselines": (400, 5, GREEN, "fixed policy, MAML, RL²"),
+    "evolution": (600, 6, ORANGE, "Algorithm 1: loop.py, strategy.py"),
+    "executors": (330, 7, GREY, "inline, local processes, Ray"),
+    "warm_starts": (915, 7, ORANGE, "a first phi that is not fresh"),
+    "lifetime": (600, 8, ORANGE, "Algorithm 2: update.py, 2 drivers"),
+    "learners": (600, 9, ORANGE, "learned loss, PPO, Eq. 10"),
+    "families": (1060, 9, PURPLE, "distributions over tasks"),
+    "loss": (600, 10, ORANGE, "Fig. 2, Eqs. 8 and 9"),
+    "simulators": (1060, 10, PURPLE, "MuJoCo, Gymnasium"),
+    "policies": (600, 11, ORANGE, "MLP, linear, recurrent"),
+    "storage": (330, 12.35, GREY, "safetensors, JSON, run directories"),
+    "settings": (620, 12.35, GREY, "one file per section"),
+    "core": (910, 12.35, GREY, "records, random keys, errors"),
 }
 IMPORTS = (  # those that do not follow from two others; settings, core and storage are imported by nearly all
     ("cli", "api"),
-    ("api", "viz"),
+    ("api", "experiments"),
     ("api", "bench"),
-    ("api", "zoo"),
+    ("experiments", "viz"),
+    ("experiments", "zoo"),
     ("envs", "viz"),
     ("envs", "lifetime"),
     ("viz", "evaluation"),
@@ -143,7 +145,7 @@ def import_arrow(above: str, below: str) -> str:
 def architecture() -> str:
     """Draw the packages and what imports what."""
     parts = [import_arrow(*pair) for pair in IMPORTS]
-    bar = 24 + 11 * ROW
+    bar = 24 + 12 * ROW
     parts.append(frame(120, bar - 4, 960, 110, "none"))
     parts.append(text(600, bar + 15, "imported by nearly all packages above; these arrows are left out", 12, PALE))
     for name, (x, _, colour, content) in PACKAGES.items():
@@ -159,11 +161,11 @@ def architecture() -> str:
         (GREY, "machinery"),
     )
     for index, (colour, meaning) in enumerate(legend):
-        y = 730 + 26 * index
+        y = 814 + 26 * index
         parts.append(box(14, y, 22, 16, colour))
         parts.append(text(44, y + 13, meaning, 12, INK).replace("middle", "start"))
-    parts.append(text(14, 716, "An arrow is an import:", 12, INK).replace("middle", "start"))
-    return page(1200, 24 + int(12.35 * ROW), parts, "Packages of epg in layers; imports go downward")
+    parts.append(text(14, 800, "An arrow is an import:", 12, INK).replace("middle", "start"))
+    return page(1200, 24 + int(13.35 * ROW), parts, "Packages of epg in layers; imports go downward")
 
 
 def chain(steps: tuple, y: float, width: float, gap: float, left: float) -> tuple[list[str], list[float]]:

@@ -19,6 +19,7 @@ _MODULES = {
     "baseline": "epg.api",
     "train_baseline": "epg.api",
     "probe": "epg.api",
+    "figure": "epg.api",
     "act": "epg.api",
     "check": "epg.api",
     "report": "epg.api",
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from epg.api import check as check
     from epg.api import compare as compare
     from epg.api import evolve as evolve
+    from epg.api import figure as figure
     from epg.api import learn as learn
     from epg.api import load_settings as load_settings
     from epg.api import probe as probe

@@ -5,6 +5,7 @@ JAX is imported by the verbs that need it, inside them: naming a verb costs noth
 
 from epg.api.common import LIFETIMES, PAPER_STEPS, RUNS, new_run_path, resumed_settings
 from epg.api.evolving import continue_run, draw_seeds, estimate, evolve, load_settings, prepare, settings_for
+from epg.api.figures import figure, figures
 from epg.api.inspecting import check, families, picture, probe, render, report, watch
 from epg.api.learning import act, baseline, compare, learn
 from epg.api.training import train_baseline
@@ -35,6 +36,8 @@ __all__ = [
     "estimate",
     "evolve",
     "families",
+    "figure",
+    "figures",
     "learn",
     "list_losses",
     "load_settings",

@@ -49,6 +49,7 @@ def probe(
 ) -> dict[str, Any]:
     """Measure a loss card: what the loss is, under changes of history, interface, architecture and length."""
     artefact, family = open_loss(loss, family, run)
+    from epg.evaluation.gradients import measure_gradients
     from epg.evaluation.probe import Probe, card
     from epg.viz.card import draw_card
 
@@ -56,7 +57,8 @@ def probe(
     for result in Probe.of(artefact, family, tasks, seed).results():
         results.append(result)
         on_probe(f"{len(results)} probes done, the last: {result.name}")
-    summary = {**card(results, family, seed), "loss": artefact.manifest["sha256"]}
+    gradients = measure_gradients(artefact, family, tasks, seed)
+    summary = {**card(results, family, seed), "gradients": gradients.to_dict(), "loss": artefact.manifest["sha256"]}
     path = Path(run or new_run_path(f"probe-{family}"))
     Run.create(path, {**about("probe", family), **origin(artefact)})
     write_json(path / "card.json", summary)

@@ -16,6 +16,7 @@ from epg.cli.act import Act
 from epg.cli.bench import Bench
 from epg.cli.evolve import Evolve, parse_evolve
 from epg.cli.families import Check, Tasks
+from epg.cli.figure import Figure
 from epg.cli.learning import Baseline, Compare, Learn, Probe
 from epg.cli.output import say
 from epg.cli.parsing import completion, parse
@@ -34,6 +35,7 @@ VERBS: dict[str, type] = {
     "baseline": Baseline,
     "compare": Compare,
     "probe": Probe,
+    "figure": Figure,
     "losses": Losses,
     "report": Report,
     "watch": Watch,

@@ -75,6 +75,11 @@ class Probe(WithLoss):
             gap = difference(it["difference"])
             table.add_row(it["name"], f"{it['steps']:,}", f"{interval['value']:.2f}", ends, gap)
         print_table(table)
+        gradients = result["gradients"]
+        rho = "{value:.2f} ({low:.2f} to {high:.2f})".format(**gradients["correlation"])
+        weights = [f"{name} {it['at_t']:.2g}, {it['elsewhere']:.2g}" for name, it in gradients["sensitivity"].items()]
+        say(f"gradients: Spearman's correlation with PPO's {rho}, mean over updates and tasks")
+        say(f"norm of dL_t/dx at time t, and summed over the rest of the window: {'; '.join(weights)}")
         say(f"card      {result['run']}/card.json\nfigure    {result['run']}/figures/loss_card.png")
 
 

@@ -62,6 +62,7 @@ class LifetimeResult(eqx.Module):
     final_return: Array  # mean return of the scoring trajectories; NaN if anything was non-finite
     episode_return: Array  # [updates, M] return of the episode that ended at this step, NaN where none did
     kl: Array  # [updates] KL between the policies before and after each update
+    measured: Any  # what the learner measured at each update, leaves [updates, ...]; usually nothing
     nonfinite: Array  # number of updates in which something non-finite appeared
     diverged: Array  # number of episodes that ended because the simulation diverged
     env_steps: Array  # steps simulated, scoring included

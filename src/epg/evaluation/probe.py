@@ -43,8 +43,8 @@ from epg.settings import PolicySettings, Settings
 from epg.storage.loss_artefact import LossArtefact
 
 ARCHITECTURES: dict[str, dict[str, Any]] = {
-    "256 tanh": {"hidden": (256,), "activation": "tanh"},
-    "64 ReLU": {"hidden": (64, 64), "activation": "relu"},
+    "2 x 256 tanh": {"hidden": (256, 256), "activation": "tanh"},
+    "2 x 64 ReLU": {"hidden": (64, 64), "activation": "relu"},
     "4 x 64 tanh": {"hidden": (64, 64, 64, 64), "activation": "tanh"},
 }
 """The other policies of Figure 17."""

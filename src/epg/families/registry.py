@@ -52,6 +52,7 @@ VARIANTS = {
     "directional-half-cheetah@maml": _mujoco(
         "half_cheetah:DIRECTIONAL_HALF_CHEETAH_MAML", "directional_half_cheetah_maml", 200
     ),
+    "goal-ant@forward-backward": _mujoco("ant:GOAL_ANT_LINE", "goal_ant", 200),
 }
 """Environments of other papers' figures: used by name, not families of their own in lists, pictures and benchmarks."""
 

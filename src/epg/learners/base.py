@@ -38,6 +38,10 @@ class Learner(ABC):
     ) -> InnerParams:
         """Return the gradient of this learner's loss on the rows `batch` of the newest M transitions."""
 
+    def measure(self, params: InnerParams, experience: Experience, meta: MetaParams) -> Any:
+        """Return what else is recorded of every update, before it is made; nothing, except in analyses."""
+        return ()
+
     def update(
         self,
         state: InnerState,

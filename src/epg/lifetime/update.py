@@ -63,6 +63,7 @@ class UpdateStats(eqx.Module):
     """What is recorded of one update."""
 
     kl: Array  # mean KL(before || after) over the newest rows
+    measured: Any  # what the learner itself measured; usually nothing
 
 
 def begin(config: InnerConfig, key: Key, policy_init: Array) -> LearnerState:
@@ -103,7 +104,8 @@ def update(
         state.updates + 1,
         state.nonfinite + jnp.where(finite, 0, 1),
     )
-    return after, UpdateStats(jnp.mean(kl_divergence(before, _distributions(config, inner.params, experience))))
+    kl = jnp.mean(kl_divergence(before, _distributions(config, inner.params, experience)))
+    return after, UpdateStats(kl, config.learner.measure(state.params, experience, meta))
 
 
 def step_scale(lifetime: LifetimeSettings, updates: Array) -> Array | None:
@@ -145,6 +147,7 @@ def result_of(state: LearnerState, log: LifetimeLog) -> LifetimeResult:
         final_return=jnp.where(finite, jnp.mean(log.scores), jnp.nan),
         episode_return=log.episode_return,
         kl=log.updates.kl,
+        measured=log.updates.measured,
         nonfinite=state.nonfinite + jnp.where(scored, 0, 1),
         diverged=log.diverged,
         env_steps=log.env_steps,

@@ -36,6 +36,7 @@ SINGLES = 5  # single lifetimes drawn per method, as in the paper
 SPREAD = 4  # ratio of the methods' steps from which the axis of steps is logarithmic
 # Okabe and Ito's colours, told apart by colour-blind readers. A method keeps its colour in every figure.
 COLOURS = {"epg": "#0072B2", "ppo": "#D55E00", "reinforce": "#009E73", "maml": "#CC79A7", "rl2": "#E69F00"}
+COLOURS |= {"epg-i": "#56B4E9", "ppo-i": "#882255"}
 PATHS = colormaps["Greys"]
 SIGNAL, ALPHA, OTHER = "#009E73", "#CC79A7", "#555555"
 STYLE = {
@@ -59,7 +60,7 @@ def learning_curves(run: Path) -> list[Path]:
     with style.context(["default", STYLE]):
         figure = Figure(figsize=(7, 5.4), layout="constrained")
         top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
-        floor = _scale_kl(bottom, methods)
+        floor = scale_kl(bottom, methods)
         for method in methods:
             _draw_lifetimes(top, method, method.episode_return, 1)
             _draw_lifetimes(bottom, method, method.kl, method.steps_per_update, floor)
@@ -68,11 +69,11 @@ def learning_curves(run: Path) -> list[Path]:
         top.set(ylabel="episode return")
         bottom.set(xlabel="environment steps", ylabel="KL per update (nats)")
         _scale_steps(bottom, methods, results["steps"])
-        _legend(top)
-        _title(figure, f"{results['family']}: learning on {results['tasks']} held-out tasks")
+        add_legend(top)
+        add_title(figure, f"{results['family']}: learning on {results['tasks']} held-out tasks")
         key = "line: interquartile mean over tasks; band: its 95 % bootstrap interval; dotted: single lifetimes"
         gaps = [f"KL below {floor:.1g} is left out"] if floor else []
-        _note(figure, [key, *gaps, *_nonfinite_notes(methods)])
+        add_note(figure, [key, *gaps, *_nonfinite_notes(methods)])
         return save_figure(figure, run, "learning_curves")
 
 
@@ -92,19 +93,19 @@ def fitness_over_epochs(runs: Sequence[Path], where: Path | None = None) -> list
         if len(runs) == 1:
             _draw_phi_fitness(top, read_phi_fitness(runs[0]))
         families = ", ".join(dict.fromkeys(str(config["family"]) for config in configs))
-        _title(figure, f"{families}: evolution of the loss")
+        add_title(figure, f"{families}: evolution of the loss")
         top.set(ylabel="fitness (return)")
         if _draw_shares(bottom, evolutions):
             top.tick_params(labelbottom=False)
             bottom.set(ylabel="share", ylim=(-0.05, 1.05))
-            _legend(bottom)
+            add_legend(bottom)
         else:  # nothing but zeros
             bottom.remove()
             bottom = top
         bottom.set(xlabel="epochs done")
         bottom.xaxis.get_major_locator().set_params(integer=True)
-        _legend(top)
-        _note(figure, _fitness_notes(configs, evolutions))
+        add_legend(top)
+        add_note(figure, _fitness_notes(configs, evolutions))
         return save_figure(figure, where or runs[0], "fitness")
 
 
@@ -114,23 +115,27 @@ def paths_in_the_plane(run: Path) -> list[Path]:
     needed = {"lifetime/qpos", "lifetime/reset", "goal"}
     require(needed <= tensors.keys(), f"{run / 'film.safetensors'} has no path and goal to draw.")
     path, goal = tensors["lifetime/qpos"][:, :2], tensors["goal"]
-    episodes = np.split(path, np.flatnonzero(tensors["lifetime/reset"]) + 1)
     title = str(read_object(run / "film.json", "title")["title"])
     with style.context(["default", STYLE]):
         figure = Figure(figsize=(5.4, 5.2), layout="constrained")
         axes = figure.subplots()
-        begun = 0
-        for episode in episodes:
-            axes.plot(*episode.T, color=PATHS(0.15 + 0.85 * begun / len(path)), linewidth=1.0)
-            begun += len(episode)
-        axes.plot(0.0, 0.0, "o", color=COLOURS["epg"], markersize=8, label="start", zorder=3)
-        axes.plot(goal[0], goal[1], "*", color=SIGNAL, markersize=15, label="goal", zorder=3)
-        axes.set(xlabel="x (m)", ylabel="y (m)", aspect="equal")
-        axes.set_adjustable("datalim")
-        _legend(axes)
-        _title(figure, title)
-        _note(figure, [f"{len(path):,} steps of training; light: early, dark: late"])
+        draw_path(axes, path, tensors["lifetime/reset"], goal)
+        add_legend(axes)
+        add_title(figure, title)
+        add_note(figure, [f"{len(path):,} steps of training; light: early, dark: late"])
         return save_figure(figure, run, "paths")
+
+
+def draw_path(axes: Axes, path: Floats, resets: Floats, goal: Floats) -> None:
+    """Draw a path [steps, 2], an episode per line, light to dark; `resets` says after which steps one ended."""
+    begun = 0
+    for episode in np.split(path, np.flatnonzero(resets) + 1):
+        axes.plot(*episode.T, color=PATHS(0.15 + 0.85 * begun / len(path)), linewidth=1.0)
+        begun += len(episode)
+    axes.plot(0.0, 0.0, "o", color=COLOURS["epg"], markersize=8, label="start", zorder=3)
+    axes.plot(goal[0], goal[1], "*", color=SIGNAL, markersize=15, label="goal", zorder=3)
+    axes.set(xlabel="x (m)", ylabel="y (m)", aspect="equal")
+    axes.set_adjustable("datalim")
 
 
 def resample(values: Floats, spacing: int = 1, points: int = POINTS) -> tuple[Floats, Floats]:
@@ -179,7 +184,7 @@ def _draw_lifetimes(axes: Axes, method: Lifetimes, values: Floats, spacing: int,
         return
     middle, low, high = iqm_band(y[:, seen])
     axes.fill_between(x[seen], low, high, color=colour, alpha=0.18, linewidth=0)
-    _line(axes, x[seen], middle, color=colour, linestyle=dashes, label=method.label)
+    draw_line(axes, x[seen], middle, color=colour, linestyle=dashes, label=method.label)
 
 
 def iqm_band(values: Floats) -> tuple[Floats, Floats, Floats]:
@@ -208,7 +213,7 @@ def _draw_fitness(axes: Axes, evolutions: Sequence[Epochs]) -> None:
     x, mean = first.epoch[: means.shape[1]] + 1, means.mean(axis=0)
     if len(evolutions) == 1:
         std, label, band = first.fitness_std, "mean of population", "± 1 standard deviation"
-        _line(
+        draw_line(
             axes,
             x,
             first.fitness_best,
@@ -220,7 +225,7 @@ def _draw_fitness(axes: Axes, evolutions: Sequence[Epochs]) -> None:
     else:
         std, label = means.std(axis=0, ddof=1), f"mean of {len(means)} runs"
         band = "± 1 standard deviation across runs"
-    _line(axes, x, mean, color=colour, label=label)
+    draw_line(axes, x, mean, color=colour, label=label)
     low, high = mean - std, mean + std
     axes.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0, label=band)
 
@@ -238,9 +243,9 @@ def _draw_shares(axes: Axes, evolutions: Sequence[Epochs]) -> bool:
     alphas = _stack([evolution.alpha for evolution in evolutions]).mean(axis=0)
     x = evolutions[0].epoch[: len(shares)] + 1
     if np.isfinite(shares).any():  # unknown where each loss meets a single task
-        _line(axes, x, shares, color=SIGNAL, linewidth=1.0, label="signal: variance between losses / total")
+        draw_line(axes, x, shares, color=SIGNAL, linewidth=1.0, label="signal: variance between losses / total")
     if np.any(alphas > 0):
-        _line(axes, x, alphas, color=ALPHA, linewidth=1.0, linestyle="--", label="guidance α")
+        draw_line(axes, x, alphas, color=ALPHA, linewidth=1.0, linestyle="--", label="guidance α")
     return bool(axes.lines)
 
 
@@ -250,8 +255,8 @@ def _stack(series: Sequence[Floats]) -> Floats:
     return np.stack([values[:length] for values in series])
 
 
-def _line(axes: Axes, x: Floats, y: Floats, **how: Any) -> None:
-    # A line of one point would be invisible.
+def draw_line(axes: Axes, x: Floats, y: Floats, **how: Any) -> None:
+    """Draw a line; of one point, a dot, which a line would not show."""
     axes.plot(x, y, **{"linewidth": 1.8, "marker": "o" if len(x) == 1 else "", **how})
 
 
@@ -264,7 +269,7 @@ def _scale_steps(axes: Axes, methods: Sequence[Lifetimes], steps: int) -> None:
     axes.set_xlim(0.9 * min(method.steps_per_update for method in methods), MARGIN**2 * steps)
 
 
-def _scale_kl(axes: Axes, methods: Sequence[Lifetimes]) -> float:
+def scale_kl(axes: Axes, methods: Sequence[Lifetimes]) -> float:
     """Make the KL axis logarithmic where it spans more than a factor of 30; return its lower end, 0 if it is linear."""
     drawn = np.concatenate([method.kl[method.finite].ravel() for method in methods])
     positive = drawn[drawn > 0]
@@ -298,18 +303,20 @@ def _fitness_notes(configs: Sequence[dict[str, Any]], evolutions: Sequence[Epoch
     return notes
 
 
-def _title(figure: Figure, text: str) -> None:
-    # A row of its own: beside the legend, a long family name would run into it.
+def add_title(figure: Figure, text: str) -> None:
+    """Set the title in a row of its own: beside the legend, a long family name would run into it."""
     figure.suptitle(text, x=0.01, ha="left", fontsize=10.5, parse_math=False)  # a name may hold $
 
 
-def _legend(axes: Axes) -> None:
+def add_legend(axes: Axes) -> None:
+    """Set the legend above the axes."""
     legend = axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0.2, borderpad=0.1)
     for text in legend.get_texts():
         text.set_parse_math(False)
 
 
-def _note(figure: Figure, sentences: Sequence[str]) -> None:
+def add_note(figure: Figure, sentences: Sequence[str]) -> None:
+    """Say below the figure how it was drawn."""
     if sentences:
         figure.supxlabel("\n".join(sentences), fontsize=7.5, color="0.35", parse_math=False)
 

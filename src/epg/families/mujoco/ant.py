@@ -147,6 +147,26 @@ def _family(name: str, arc: tuple[float, float], where: str, summary: str) -> Mu
 GOAL_ANT = _family("goal-ant", CIRCLE, "the whole circle", "find out where the goal is, and walk there")
 GOAL_ANT_RIGHT = _family("goal-ant-right", RIGHT, "the half circle around +x", "goal-ant, goals on the +x side only")
 GOAL_ANT_LEFT = _family("goal-ant-left", LEFT, "the half circle around -x", "goal-ant, goals on the -x side only")
+
+
+def sample_line(key: Key) -> Goal:
+    """Draw a goal straight ahead or straight behind, each with probability 1/2; the ant faces +x."""
+    return Goal(jnp.where(jax.random.bernoulli(key), 0.0, 0.5), jnp.zeros(()))
+
+
+GOAL_ANT_LINE = replace(
+    GOAL_ANT,
+    name="goal-ant@forward-backward",
+    summary="goal-ant, goals straight ahead or behind only (Figure 22c)",
+    sample=sample_line,
+    orbit=None,
+    specification=_SPECIFICATION.format(
+        name="goal-ant@forward-backward",
+        episode=_START + _ENDS,
+        distance=DISTANCE,
+        arc="{0, 1/2 turn} (yaw 0: ahead or behind)",
+    ),
+)
 GOAL_ANT_NO_RESET = replace(
     GOAL_ANT,
     name="goal-ant-no-reset",

@@ -1,0 +1,126 @@
+"""The figures by name, and what happens when one is asked for: find or train, measure, save, draw, judge."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from epg.core.errors import did_you_mean, require
+from epg.core.plain import plain
+from epg.experiments.base import SCALES, Data, Experiment, Scale, Verdict
+from epg.experiments.training import DAY, Trainer, check_given
+from epg.storage.files import encode_tensors, make_directory, read_json, read_tensors, write_atomic, write_json
+from epg.storage.loss_artefact import LossArtefact
+from epg.viz.curves import save_figure
+
+NAMES = (*(str(number) for number in range(3, 23) if number not in (12, 13, 19)), "correlation")
+"""Figures 3 to 22; §4.1's correlation has no figure in the paper."""
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class FigureResult:
+    """What a figure came to."""
+
+    figure: str
+    """Its number, or `correlation`."""
+    run: Path
+    """Its directory: data, PNG, SVG and PDF."""
+    scale: str
+    """How large the experiment was."""
+    claim: str
+    """What the paper says."""
+    measured: str
+    """What was measured."""
+    verdict: str
+    """holds, does not hold, or not comparable (why)."""
+    facts: dict[str, Any]
+    """All numbers."""
+    files: tuple[Path, ...]
+    """The pictures."""
+
+    @property
+    def sentence(self) -> str:
+        """The claim, what was measured, and the verdict."""
+        name = "Correlation" if self.figure == "correlation" else f"Figure {self.figure}"
+        return f"{name}: the paper claims that {self.claim}; measured: {self.measured}: {self.verdict}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values."""
+        own = {name: str(value) if isinstance(value, Path) else value for name, value in vars(self).items()}
+        return {**own, "files": [str(it) for it in self.files], "sentence": self.sentence}
+
+
+def find_experiment(name: str) -> Experiment:
+    """Return the experiment of a figure."""
+    require(name in NAMES, f"unknown figure {name!r}{did_you_mean(name, NAMES)}: choose 3 to 22, correlation or all.")
+    module = f"fig{int(name):02d}" if name.isdecimal() else name
+    found: Experiment = importlib.import_module(f"epg.experiments.{module}").EXPERIMENT
+    return found
+
+
+def find_scale(name: str) -> Scale:
+    """Return a scale by name."""
+    require(name in SCALES, f"unknown scale {name!r}{did_you_mean(name, SCALES)}: choose one of {', '.join(SCALES)}.")
+    return SCALES[name]
+
+
+def check_time(names: list[str], trainer: Trainer, given: LossArtefact | None, yes: bool) -> None:
+    """Refuse what would train for more than a day, unless that is wanted."""
+    needs = [need for name in names for need in find_experiment(name).needs(trainer.scale)]
+    missing = trainer.seconds(needs, given)
+    days = sum(missing.values()) / DAY
+    what = ", ".join(f"{need.label}" for need in sorted(missing, key=lambda it: -missing[it])[:3])
+    require(
+        yes or days < 1,
+        f"scale {trainer.scale.name} would train for about {days:.1f} days here ({what}): add --yes if you want that.",
+    )
+
+
+def make_figure(name: str, run: Path, trainer: Trainer, given: LossArtefact | None) -> FigureResult:
+    """Measure unless it was measured before, draw, and judge."""
+    experiment, scale = find_experiment(name), trainer.scale
+    check_given(experiment.needs(scale), given, name)
+    data = _saved(name, run, scale)
+    if data is None:
+        lab = trainer.lab(experiment.needs(scale), given)
+        measured = experiment.run(lab)
+        data = Data(plain({**measured.facts, "trained": lab.origin()}), measured.arrays)
+        make_directory(run)
+        write_atomic(run / "figure.safetensors", encode_tensors(data.arrays, {}))
+    files = save_figure(experiment.draw(data), run, run_name(name))
+    judged = experiment.verdict(data)
+    result = FigureResult(
+        name, run, scale.name, experiment.claim, judged.measured, _words(judged, scale), data.facts, tuple(files)
+    )
+    write_json(run / "figure.json", {"format": FORMAT, "title": experiment.title, **result.to_dict()})
+    return result
+
+
+def run_name(name: str) -> str:
+    """Return the name of a figure's directory and files."""
+    return f"fig{int(name):02d}" if name.isdecimal() else name
+
+
+def _words(judged: Verdict, scale: Scale) -> str:
+    if scale.smoke:
+        return "not comparable (smoke scale)"
+    if judged.holds is None:
+        return f"not comparable ({judged.why})"
+    return "holds" if judged.holds else "does not hold"
+
+
+def _saved(name: str, run: Path, scale: Scale) -> Data | None:
+    """Return what was measured in this directory before."""
+    path = run / "figure.json"
+    if not os.path.isfile(path):
+        held = os.path.isdir(run) and any(it.name not in ("figure.safetensors", "figures") for it in run.iterdir())
+        require(not held, f"{run} holds other files: choose another --run.")
+        return None
+    saved = read_json(path)
+    known = isinstance(saved, dict) and (saved.get("format"), saved.get("figure"), saved.get("scale"))
+    require(known == (FORMAT, name, scale.name), f"{run} holds another figure or scale: choose another --run.")
+    return Data(saved["facts"], read_tensors(run / "figure.safetensors")[0])
