@@ -77,7 +77,7 @@ class Evolved:
 @pytest.fixture(scope="module")
 def evolved(tmp_path_factory: pytest.TempPathFactory) -> Evolved:
     path = tmp_path_factory.mktemp("evolved") / "run"
-    return Evolved(path, call(*EVOLVE, path))
+    return Evolved(path, call(*EVOLVE, path, "--licence", "CC0-1.0"))
 
 
 @pytest.fixture(autouse=True)
@@ -705,7 +705,8 @@ def test_losses_lists_whole_ones(evolved: Evolved, tmp_path: Path) -> None:
     found = [it for it in done.json if it["name"] == str(tmp_path / "runs" / "whole")]
     assert found == [
         {"name": str(tmp_path / "runs" / "whole"), "family": "point-goal", "epochs": 4}
-        | {"env_steps": evolved.done.json["env_steps"], "sha256": evolved.done.json["loss_sha256"], "licence": "MIT"}
+        | {"env_steps": evolved.done.json["env_steps"], "sha256": evolved.done.json["loss_sha256"]}
+        | {"licence": "CC0-1.0"}
         | {"reward": True, "fitness": found[0]["fitness"], "held_out": None, "warm_start": None}
     ]
     epochs = [json.loads(line) for line in (evolved.path / "metrics.jsonl").read_text().splitlines()]
@@ -724,6 +725,7 @@ def test_every_loss_of_the_zoo_loads_fits_its_family_and_says_what_it_is() -> No
         fitting_learner(loss, family)  # refuses another version, other spaces, another number of parameters
         fixed = settings_of(loss).policy.obs_stats == "fixed"
         assert (obs_stats_of(loss) is not None) == fixed, name
+        assert loss.manifest["licence"] == "MIT", f"{name} comes with the package: evolve it with --licence MIT"
         start = loss.manifest["warm_start"]
         assert start is None or {"kind", "sha256", "env_steps"} <= set(start), f"{name} must say what it started from"
         assert start is None or start["env_steps"] <= loss.manifest["env_steps"], name

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from namespaces import unshare
 from test_executors import wait_until
 
 from epg.cli import main
@@ -104,13 +105,9 @@ exit $code
 """
 
 
-@pytest.mark.skipif(
-    subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode != 0 if shutil.which("unshare") else True,
-    reason="needs the right to mount a small file system",
-)
 def test_a_disk_that_fills_up_amid_a_run_is_said_in_a_sentence_and_the_last_checkpoint_stays(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
-    command = ["unshare", "-m", "sh", "-c", FULL_DISK, "sh", str(tmp_path / "disk"), sys.executable]
+    command = [*unshare("--mount"), "sh", "-c", FULL_DISK, "sh", str(tmp_path / "disk"), sys.executable]
     done = subprocess.run([*command, str(tmp_path / "saved")], capture_output=True, text=True, timeout=240)
     assert done.returncode == 2, done.stderr
     assert one_sentence(done.stderr).endswith("cannot be written: No space left on device.")

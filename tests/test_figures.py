@@ -144,8 +144,19 @@ def test_a_kl_below_the_axis_is_a_gap(tmp_path):
         assert (drawn[np.isfinite(drawn)] >= axes.get_ylim()[0]).all()
 
 
-def test_a_panel_of_zeros_is_left_out_and_epochs_are_counted_from_one(tmp_path):
-    nothing = {"variance_between": None, "alpha": 0.0}
+def test_policies_that_never_change_have_no_panel_of_kl(tmp_path):
+    arrays = write_comparison(tmp_path)
+    assert "KL per update" in words(curves.learning_curves(tmp_path))
+    frozen = {name: np.zeros_like(it) if name.endswith("kl") else it for name, it in arrays.items()}
+    save_curves(tmp_path, frozen)
+    text = words(curves.learning_curves(tmp_path))
+    assert "KL" not in text
+    assert "<!-- environment steps -->" in text
+
+
+@pytest.mark.parametrize("variance", [None, 0.0, -1.0])
+def test_a_panel_of_zeros_is_left_out_and_epochs_are_counted_from_one(tmp_path, variance):
+    nothing = {"variance_between": variance, "alpha": 0.0}
     run = write_evolution(tmp_path, [{"epoch": e, **nothing} for e in range(3)])
     text = words(curves.fitness_over_epochs([run]))
     assert "share" not in text

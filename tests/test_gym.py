@@ -91,7 +91,9 @@ def test_rollouts_are_rows_of_the_simulator(name: str, rng: np.random.Generator)
     environments = [make(name, task=task._asdict(), physics=physics or "fast") for task in rows]
     for row, environment in enumerate(environments):
         environment.reset(seed=0)
-        np.testing.assert_allclose(environment._runner.begin_at(states[row]), first[row], rtol=0, atol=seen_within)
+        np.testing.assert_allclose(
+            environment._runner.begin_at([0], states[row : row + 1])[0], first[row], rtol=0, atol=seen_within
+        )
     alive = [True] * 3
     for action in actions:
         after = simulator.advance(np.asarray(to_ctrl(readout, action, tasks)), states)
@@ -118,7 +120,7 @@ def test_a_rollout_is_the_host_drivers_loop_bit_for_bit(name: str, rng: np.rando
     environment, actions = make(name, task_seed=5, physics=physics or "fast"), []
     environment.reset(seed=1)
     first = np.asarray(family.initial_state(jax.random.key(9), environment.task))
-    seen = [environment._runner.begin_at(first)]
+    seen = [environment._runner.begin_at([0], first[None])[0]]
     for action in 2.0 * rng.normal(size=(40, family.spaces.action)).astype(np.float32):
         after, reward, terminated, truncated, info = environment.step(action)
         seen.append(np.array([*after, reward, terminated, truncated, info["diverged"]], np.float32))
@@ -245,7 +247,11 @@ def test_an_action_that_is_no_number_ends_the_episode(family: str) -> None:
 def test_a_jax_family_is_the_same_functions(name: str) -> None:
     family, environment = find_family(name), make(name, task_seed=3)
     _, info = environment.reset(seed=0)
-    task, state, step = family.sample(jax.random.key(3)), environment._runner.state, jax.jit(family.step)
+    task, state, step = (
+        family.sample(jax.random.key(3)),
+        jax.tree.map(lambda leaf: leaf[0], environment._runner.state),
+        jax.jit(family.step),
+    )
     jax.tree.map(np.testing.assert_array_equal, info["task"], task._asdict())
     for action in CheckedFamily(family).rows().actions[:40, 0]:
         state, reward, terminated = step(state, action, task)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ def run(tmp_path: Path) -> Run:
 def events(run: Run) -> list[Any]:
     """Parse the TFRecord files of a run: length, checksum, event, checksum."""
     found = []
-    for path in sorted(run.tensorboard.iterdir()):
+    for path in sorted(run.path.glob("**/events*")):
         data, place = path.read_bytes(), 0
         while place < len(data):
             (length,) = struct.unpack_from("<Q", data, place)
@@ -52,7 +53,7 @@ def test_a_line_holds_everything_and_tensorboard_the_finite_numbers(run: Run) ->
     first = {"epoch": 0, "fitness": 1.5, "lost": 2, "best": None, "note": "a", "ok": True}
     assert [json.loads(line) for line in lines] == read_metrics(run.metrics)
     assert read_metrics(run.metrics) == [first, {"epoch": 1, "fitness": None, "returns": [1.0, None]}]
-    assert scalars(run) == [(0, "fitness", 1.5), (0, "lost", 2.0)]
+    assert scalars(run) == [(1, "fitness", 1.5), (1, "lost", 2.0)]  # after one epoch
 
 
 def test_a_torn_last_line_alone_is_forgiven(run: Run) -> None:
@@ -103,13 +104,25 @@ def test_tensorboard_is_told_to_purge_what_happens_again(run: Run) -> None:
     write_epochs(MetricsWriter(run), range(3))
     write_epochs(MetricsWriter.resume(run, 2), range(2, 3))
     starts = [event.step for event in events(run) if event.HasField("session_log")]
-    assert starts == [2]
-    assert scalars(run) == [
-        (0, "fitness", 0.0),
-        (1, "fitness", 0.5),
-        (2, "fitness", 1.0),
-        (2, "fitness", 1.0),
-    ]
+    assert starts == [3]
+    assert scalars(run) == [(1, "fitness", 0.0), (2, "fitness", 0.5), (3, "fitness", 1.0), (3, "fitness", 1.0)]
+
+
+def test_every_learning_curve_is_a_run_of_tensorboard(run: Run) -> None:
+    with MetricsWriter(run) as writer:
+        for curve in ("epg/tasks-0-9", "ppo/tasks-0-9"):
+            for step in (64, 128):
+                writer.write_update(curve, step, {"episode_return": step / 2, "kl": float("nan")})
+    assert read_metrics(run.metrics)[1] == {
+        "curve": "epg/tasks-0-9",
+        "env_steps": 128,
+        "episode_return": 64,
+        "kl": None,
+    }
+    assert not [path for path in run.tensorboard.iterdir() if path.is_file()]
+    for curve in ("epg/tasks-0-9", "ppo/tasks-0-9"):
+        found = scalars(replace(run, path=run.path / "tensorboard" / curve))
+        assert found == [(64, "learning/episode_return", 32.0), (128, "learning/episode_return", 64.0)]
 
 
 def test_resume_before_any_line_starts_afresh(run: Run) -> None:

@@ -1,5 +1,8 @@
 """The loss card: a clone must look like a clone, PPO like a learner, and each probe changes what it says it does."""
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +10,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 from samples import CONTINUOUS, small_loss
 
-from epg.evaluation.probe import Probe, TargetPolicy, card, flip_actuators, hide_history, negate_reward
+from epg.evaluation.probe import LossCard, Probe, TargetPolicy, flip_actuators, hide_history, negate_reward
 from epg.evaluation.statistics import paired_difference
 from epg.families.native.point import POINT_GOAL, POINT_REACH
 from epg.learners.learned import LearnedLoss
@@ -115,7 +118,7 @@ def test_the_card_has_differences_to_the_unchanged_loss():
         results.append(result)
         if len(results) == 3:
             break
-    summary = card(results, "point-reach", seed=5)
+    summary = LossCard(Path("run"), "point-reach", 5, "digest", tuple(results), SimpleNamespace(to_dict=dict)).to_dict()
     names = [it["name"] for it in summary["probes"]]
     assert names == ["trained by the loss", "its target acting, no learning", "blind to history"]
     assert summary["probes"][0]["difference"] is None

@@ -10,11 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from probe_families import ACTION
 from samples import fresh_loss, small_settings
 
 import epg
+import epg.envs  # registers the environments, as `import epg` after Gymnasium does in the example
 from epg.core.errors import BadInput
 from epg.families.registry import find_family, load, name_of
 from epg.settings import EvolutionSettings
@@ -47,6 +49,7 @@ def test_objects_are_taken_where_names_are(tmp_path: Path) -> None:
     settings = epg.preset(made, "smoke", **TINY)
     assert settings.family == "session:made-in-a-cell"
     evolved = epg.evolve(settings=settings, run=tmp_path / "run", executor="inline")
+    assert epg.load_loss(evolved.run).manifest["licence"] is None  # a user's loss is theirs
     result = epg.learn(evolved.run, made, tasks=2, updates=1, run=tmp_path / "learn")
     assert result.family == settings.family
     assert len(epg.baseline("reinforce", made, tasks=2, updates=1, run=tmp_path / "base").policies) == 2
@@ -104,6 +107,33 @@ def test_the_example_logs_with_weights_and_biases(tmp_path: Path, monkeypatch: p
     assert {"fitness_mean", "env_steps", "seconds"} <= logged[0]["epoch"].keys()
     assert [it["update"]["env_steps"] for it in logged[1:-1]] == [32, 64, 96, 128]
     assert all(it["update"]["kl"] >= 0 for it in logged[1:-1])
+
+
+def test_learning_reports_its_updates_while_it_runs(tmp_path: Path) -> None:
+    """The same numbers reach the callback, metrics.jsonl and the curves of the result; a failure leaves nothing."""
+    loss = fresh_loss(small_settings(f"{__name__}:OWN", 2, EvolutionSettings()))
+    told: list[Any] = []
+    result = epg.learn(loss, OWN, tasks=3, lifetimes=2, run=tmp_path / "runs" / "a", on_update=told.append)
+    assert [(it.curve, it.update) for it in told] == [
+        (f"epg/lifetime-{lifetime}/tasks-0-2", update) for lifetime in (1, 2) for update in (1, 2)
+    ]
+    lines = [json.loads(line) for line in (result.run / "metrics.jsonl").read_text().splitlines()]
+    assert lines == [
+        {"curve": it.curve, "env_steps": it.env_steps, "episode_return": it.episode_return, "kl": it.kl} for it in told
+    ]
+    kl = np.mean([[told[0].kl, told[1].kl], [told[2].kl, told[3].kl]], axis=0)
+    np.testing.assert_allclose(kl, result.first.kl.mean(axis=0), rtol=1e-5)
+    returns = [np.nanmean(part) for part in np.split(result.first.episode_return.mean(axis=0), 2)]
+    np.testing.assert_allclose([(told[i].episode_return + told[i + 2].episode_return) / 2 for i in (0, 1)], returns)
+
+    def stop(update: Any) -> None:
+        raise KeyboardInterrupt
+
+    for place in (tmp_path / "new" / "b", tmp_path / "runs" / "b"):
+        with pytest.raises(KeyboardInterrupt):
+            epg.learn(loss, OWN, tasks=3, run=place, on_update=stop)
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["a"]
 
 
 def test_a_loss_may_be_tried_on_another_family(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import importlib.util
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from namespaces import unshare
 from test_executors import alive, numbers, wait_until
 from workloads import Stillborn
 
@@ -365,13 +365,11 @@ def test_a_machine_that_is_no_node_of_the_cluster_says_so(ray_cluster: Any, tmp_
 
 def _alone(tmp_path: Path, address: str) -> str:
     """Return how an address is refused where no process of a Ray is to be seen."""
-    unshare = ["unshare", "--pid", "--fork", "--mount-proc"]
-    if not shutil.which("unshare") or subprocess.run([*unshare, "true"], capture_output=True).returncode != 0:
-        pytest.skip("needs the right to make namespaces")
+    alone = unshare("--pid", "--fork", "--mount-proc")
     code = "import sys; from epg.executors.ray import check_address; check_address(sys.argv[1])"
     environment = {**os.environ, "RAY_TMPDIR": str(tmp_path)}
     done = subprocess.run(
-        [*unshare, sys.executable, "-c", code, address], capture_output=True, text=True, timeout=120, env=environment
+        [*alone, sys.executable, "-c", code, address], capture_output=True, text=True, timeout=120, env=environment
     )
     return done.stderr.splitlines()[-1].removeprefix("epg.core.errors.BadInput: ")
 

@@ -182,14 +182,14 @@ def test_a_film_is_written_whole_or_not_at_all(tmp_path, can_draw):
     written = sorted(path.name for path in place.iterdir())
     assert {"config.json", "film.json", "film.safetensors", "strip.png", "video.gif"} <= set(written)
     stages = json.loads((place / "film.json").read_text())["stages"]
-    assert stages == result["stages"]
+    assert stages == result.to_dict()["stages"]
     with Image.open(place / "strip.png") as strip:
         assert strip.width > film.COLUMNS * film.SIZE[0]
         assert strip.height > len(stages) * film.SIZE[1]
         assert colours(np.asarray(strip.convert("RGB"))) > 50
     with Image.open(place / "video.gif") as video:
         assert video.n_frames > 10
-    assert ("video.mp4" in written) == (result["hint"] is None)
+    assert ("video.mp4" in written) == (result.hint is None)
     with pytest.raises(BadInput, match="already holds files: choose another --out"):
         epg.render(**HAND, out=place)
 

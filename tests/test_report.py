@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from browser import browse, needs_browser
+from PIL import Image
 
 from epg.core.errors import BadInput
 from epg.settings import LossSettings, Settings, to_dict
@@ -214,6 +216,25 @@ def test_the_page_stands_alone_and_escapes(tmp_path):
     assert head == "data:image/svg+xml;base64"
     assert base64.b64decode(body) == (tmp_path / "figures" / "learning_curves.svg").read_bytes()
     assert not re.search(r"https?://", page.source)
+
+
+@needs_browser
+def test_a_browser_shows_the_figures(tmp_path):
+    """Both figures are drawn in the page: the blue of the evolved loss is there, and the red of PPO only in one."""
+    write_evolution(tmp_path)
+    write_results(tmp_path / "compare", finals=MANY)
+    picture = tmp_path / "page.png"
+    page = write_report(tmp_path)
+    browse(page.as_uri(), tmp_path / "browser", f"--screenshot={picture}", "--window-size=900,3000")
+    with Image.open(picture) as shot:
+        seen = np.asarray(shot.convert("RGB")).astype(int)
+    assert seen.shape == (3000, 900, 3)
+    rows = {
+        name: np.flatnonzero((np.abs(seen - rgb).max(axis=2) < 8).any(axis=1))
+        for name, rgb in {"epg": (0x00, 0x72, 0xB2), "ppo": (0xD5, 0x5E, 0x00)}.items()
+    }
+    assert rows["epg"].min() < rows["ppo"].min() - 200  # the fitness figure stands above
+    assert (np.diff(rows["ppo"]) > 100).sum() == 2  # legend, return and KL: three lines apart from each other
 
 
 def test_numbers_and_durations():

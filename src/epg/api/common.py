@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from epg import __version__
 from epg.core.errors import require
@@ -13,13 +14,15 @@ from epg.recipes import ppo_settings, recipe_of
 from epg.settings import Settings, from_dict
 from epg.storage.files import encode_tensors, write_atomic, write_json
 from epg.storage.loss_artefact import LossArtefact
+from epg.storage.metrics import MetricsWriter
 from epg.storage.policy_artefact import POLICIES
-from epg.storage.run import RUN_FORMAT, Run, check_vacant
+from epg.storage.run import RUN_FORMAT, Run, check_vacant, new_run
 from epg.zoo import load_loss
 
 if TYPE_CHECKING:
-    from epg.evaluation.protocol import MethodResult
+    from epg.evaluation.protocol import Method, MethodResult
     from epg.evaluation.result import LearningResult
+    from epg.evaluation.updates import BatchUpdate, OnUpdate
 
 RUNS = Path("runs")
 LIFETIMES = 3
@@ -88,14 +91,38 @@ def resumed_settings(run: Path, family: str) -> Settings:
     return settings
 
 
-def save_results(
-    results: list[MethodResult], family: str, seed: int, run: str | Path | None, config: dict[str, Any]
+class HeldOut(NamedTuple):
+    """Which lifetimes are recorded."""
+
+    tasks: int
+    seed: int
+    lifetimes: int
+
+
+def record_methods(
+    methods: Sequence[Method],
+    held_out: HeldOut,
+    run: str | Path | None,
+    config: dict[str, Any],
+    on_update: OnUpdate | None = None,
 ) -> LearningResult:
-    """Make a run directory of recorded lifetimes."""
-    kind = "learn" if len(results) == 1 else "compare"
+    """Record lifetimes of methods on the same tasks in a new run directory, with metrics while they run."""
+    from epg.evaluation.protocol import record
+
+    family, kind = methods[0].settings.family, "learn" if len(methods) == 1 else "compare"
     path = Path(run or new_run_path(f"{kind}-{family}"))
-    Run.create(path, {**about(kind, family), **config})
-    return write_results(results, family, seed, path)
+    with new_run(path, {**about(kind, family), **config}) as made:
+        with MetricsWriter(made) as metrics:
+
+            def tell(update: BatchUpdate) -> None:
+                values = {"episode_return": update.episode_return, "kl": update.kl}
+                metrics.write_update(update.curve, update.env_steps, values)
+                if on_update is not None:
+                    on_update(update)
+
+            tasks, seed, lifetimes = held_out
+            results = [record(it, tasks, seed, lifetimes=lifetimes, on_update=tell) for it in methods]
+        return write_results(results, family, seed, path)
 
 
 def write_results(results: list[MethodResult], family: str, seed: int, path: Path) -> LearningResult:

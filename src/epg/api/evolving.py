@@ -35,6 +35,7 @@ def evolve(
     address: str | None = None,
     cpus: float = 1.0,
     start: str | Path | None = None,
+    licence: str | None = None,
     on_epoch: Callable[[EpochMetrics], None] | None = None,
 ) -> EvolutionResult:
     """Evolve a loss for a family (Algorithm 1) and save it in a run directory.
@@ -43,7 +44,7 @@ def evolve(
     with the settings it was begun with; `settings` may ask for a larger number of epochs only. The `executor` is
     "inline", "local" or "ray"; `address` says which Ray cluster (by default one of this run's own) and `cpus` how many
     of its CPUs each process takes. `start` names a warm start: a loss, or a linear policy that the loss teaches at
-    first.
+    first. `licence` is written into the loss's manifest; without it none is stated: the loss is yours.
     """
     cluster = Cluster(address, cpus)
     if settings is None and family is not None:
@@ -52,7 +53,7 @@ def evolve(
         if resume and run is not None:
             settings = resumed_settings(Path(run), family)
             require(seed in (0, settings.seed), f"{run} keeps its seed when resumed: drop seed.")
-    opened, settings = prepare(settings, run, resume, executor, processes, cluster, start)
+    opened, settings = prepare(settings, run, resume, executor, processes, cluster, start, licence)
     return continue_run(opened, settings, executor, processes, on_epoch, cluster)
 
 
@@ -64,6 +65,7 @@ def prepare(
     processes: int | None = None,
     cluster: Cluster | None = None,
     start: str | Path | None = None,
+    licence: str | None = None,
 ) -> tuple[Run, Settings]:
     """Check everything that can be wrong, then make the run directory, or open the one to resume."""
     from epg.evolution import runs
@@ -74,8 +76,9 @@ def prepare(
         require(settings is not None, "name a family, or give settings.")
         assert settings is not None
         path = Path(run or new_run_path(f"evolve-{settings.family}"))
-        return runs.create_run(settings, path, None if start is None else _path_of(start)), settings
+        return runs.create_run(settings, path, None if start is None else _path_of(start), licence), settings
     require(start is None, "a run that is resumed has its start already: drop start.")
+    require(licence is None, "a run that is resumed has its licence already: drop licence.")
     require(run is not None, "resume needs run: the directory of the run to continue.")
     opened, begun = runs.open_run(Path(str(run)), settings.family if settings else None)
     return runs.extend(opened, begun, settings) if settings else (opened, begun)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from epg.api.common import RUNS, FamilyLike, about, new_run_path, open_loss, origin, own_family, ppo_for
 from epg.core.errors import require
@@ -19,7 +19,9 @@ from epg.zoo import load_loss
 
 if TYPE_CHECKING:
     from epg.evaluation.family_check import Check
+    from epg.evaluation.probe import LossCard
     from epg.families.base import Family
+    from epg.viz.film import FilmResult
     from epg.viz.watch import WatchServer
 
 
@@ -46,11 +48,11 @@ def probe(
     seed: int = 0,
     run: str | Path | None = None,
     on_probe: Callable[[str], None] = lambda name: None,
-) -> dict[str, Any]:
+) -> LossCard:
     """Measure a loss card: what the loss is, under changes of history, interface, architecture and length."""
     artefact, family = open_loss(loss, family, run)
     from epg.evaluation.gradients import measure_gradients
-    from epg.evaluation.probe import Probe, card
+    from epg.evaluation.probe import LossCard, Probe
     from epg.viz.card import draw_card
 
     results = []
@@ -58,12 +60,12 @@ def probe(
         results.append(result)
         on_probe(f"{len(results)} probes done, the last: {result.name}")
     gradients = measure_gradients(artefact, family, tasks, seed)
-    summary = {**card(results, family, seed), "gradients": gradients.to_dict(), "loss": artefact.manifest["sha256"]}
     path = Path(run or new_run_path(f"probe-{family}"))
+    card = LossCard(path, family, seed, artefact.manifest["sha256"], tuple(results), gradients)
     Run.create(path, {**about("probe", family), **origin(artefact)})
-    write_json(path / "card.json", summary)
-    draw_card(summary, path)
-    return {"run": str(path), **summary}
+    write_json(path / "card.json", card.to_dict())
+    draw_card(card.to_dict(), path)
+    return card
 
 
 def report(run: str | Path) -> Path:
@@ -84,7 +86,7 @@ def render(
     updates: int | None = None,
     out: str | Path | None = None,
     video: bool = True,
-) -> dict[str, Any]:
+) -> FilmResult:
     """Film a policy that a loss, PPO or REINFORCE trains on a held-out task, at stages of its lifetime."""
     require((loss is None) != (baseline is None), "name either a loss or --baseline: one of them trains the policy.")
     require(loss is not None or family is not None, "--baseline needs --family: where to film it.")
@@ -109,8 +111,7 @@ def render(
     film = recording.record_film(filmed, seed, task, stages)
     title = f"{family}, held-out task {task}: trained by {'the ' if artefact else ''}{filmed.label}"
     subject = {**about("render", family), "task": task, "seed": seed}
-    config = {**subject, "loss": source, "settings": to_dict(filmed.settings)}
-    return {"run": str(directory), **subject, **write_film(film, title, directory, video, config)}
+    return write_film(film, title, directory, video, {**subject, "loss": source, "settings": to_dict(filmed.settings)})
 
 
 def watch(run: str | Path, port: int = 0) -> WatchServer:

@@ -12,11 +12,12 @@ from epg.api.common import (
     PAPER_STEPS,
     RUNS,
     FamilyLike,
+    HeldOut,
     check_run_path,
     open_loss,
     origin,
     ppo_for,
-    save_results,
+    record_methods,
 )
 from epg.core.errors import require
 from epg.families.registry import name_of
@@ -28,6 +29,7 @@ from epg.storage.run import Run
 if TYPE_CHECKING:
     from epg.envs.play import Episodes
     from epg.evaluation.result import LearningResult
+    from epg.evaluation.updates import OnUpdate
     from epg.policies.trained import TrainedPolicy
 
 
@@ -40,13 +42,17 @@ def learn(
     updates: int | None = None,
     lifetimes: int = LIFETIMES,
     run: str | Path | None = None,
+    on_update: OnUpdate | None = None,
 ) -> LearningResult:
-    """Train fresh policies with a loss on held-out tasks (Algorithm 2), and save their curves."""
-    artefact, family = open_loss(loss, family, run)
-    from epg.evaluation.protocol import loss_method, record
+    """Train fresh policies with a loss on held-out tasks (Algorithm 2), and save their curves.
 
-    result = record(loss_method(artefact, family, updates), tasks, seed, lifetimes=lifetimes)
-    return save_results([result], family, seed, run, origin(artefact))
+    Ten tasks are trained together; when they have ended, `on_update` is called with each of their updates.
+    """
+    artefact, family = open_loss(loss, family, run)
+    from epg.evaluation.protocol import loss_method
+
+    held_out = HeldOut(tasks, seed, lifetimes)
+    return record_methods([loss_method(artefact, family, updates)], held_out, run, origin(artefact), on_update)
 
 
 def baseline(
@@ -58,6 +64,7 @@ def baseline(
     updates: int | None = None,
     lifetimes: int = LIFETIMES,
     run: str | Path | None = None,
+    on_update: OnUpdate | None = None,
 ) -> LearningResult:
     """Train fresh policies with PPO or REINFORCE, in PPO's tuned settings, on held-out tasks."""
     from epg.evaluation import protocol
@@ -66,8 +73,8 @@ def baseline(
     family = name_of(family)
     settings, tuned = ppo_for(protocol.with_updates(preset(family, "laptop"), updates), None, False)
     method = protocol.policy_gradient_method(settings, name, None, tuned and name == "ppo")
-    result = protocol.record(method, tasks, seed, lifetimes=lifetimes)
-    return save_results([result], family, seed, run, {"settings": to_dict(settings)})
+    held_out, config = HeldOut(tasks, seed, lifetimes), {"settings": to_dict(settings)}
+    return record_methods([method], held_out, run, config, on_update)
 
 
 def compare(
@@ -82,6 +89,7 @@ def compare(
     maml_steps: int | None = None,
     lifetimes: int = LIFETIMES,
     run: str | Path | None = None,
+    on_update: OnUpdate | None = None,
 ) -> LearningResult:
     """Compare a loss with other methods on the same held-out tasks.
 
@@ -113,8 +121,8 @@ def compare(
         found = policy_methods(policy, own, own.lifetime.steps if given is None else given)
         methods += found
         configs |= {it.name: {"options": policy.manifest["options"]} for it in found}
-    results = [protocol.record(it, tasks, seed, lifetimes=lifetimes) for it in methods]
-    return save_results(results, family, seed, run, {**origin(artefact), "baselines": configs})
+    config = {**origin(artefact), "baselines": configs}
+    return record_methods(methods, HeldOut(tasks, seed, lifetimes), run, config, on_update)
 
 
 def _trained_run(named: str, family: str) -> Path:

@@ -45,6 +45,8 @@ class Evolve:
     """Continue the run from its newest checkpoint."""
     start: str | None = None
     """Warm start instead of a fresh phi: a loss (run directory, file, zoo name) or a linear policy."""
+    licence: str | None = None
+    """Licence of the loss, for its manifest. By default none is stated: the loss is yours."""
     executor: Literal["inline", "local", "ray"] = "local"
     """Where lifetimes run: in this process (for debugging), in one process per core, or on a Ray cluster."""
     processes: int | None = None
@@ -103,7 +105,8 @@ class Evolve:
 
     def _evolve(self, place: Path | None, seed: int, resume: bool) -> Any:
         cluster, settings = api.Cluster(self.address, self.cpus), replace(self.settings, seed=seed)
-        run, settings = api.prepare(settings, place, resume, self.executor, self.processes, cluster, self.start)
+        begun = place, resume, self.executor, self.processes, cluster, self.start, self.licence
+        run, settings = api.prepare(settings, *begun)
         with resumable(self._again(run.path)):
             evolved = evolve_with_bar(run, settings, self.executor, self.processes, cluster)
         with status_line("drawing the report"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -15,6 +16,11 @@ from epg.cli.progress import resumable, status_line
 from epg.core.errors import require
 
 
+def curves_on(status: Callable[[str], None]) -> Callable[[Any], None]:
+    """Return an `on_update` that names the curve that has just been learned."""
+    return lambda update: status(f"done: {update.curve}") if update.update == 1 else None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Learn(WithLoss):
     """Train fresh policies with a loss on held-out tasks (Algorithm 2)."""
@@ -26,8 +32,8 @@ class Learn(WithLoss):
 
     def main(self) -> None:
         """Learn and print the table."""
-        with status_line(f"learning on {self.tasks} held-out tasks"):
-            result = api.learn(**self.arguments)
+        with status_line(f"learning on {self.tasks} held-out tasks") as status:
+            result = api.learn(**self.arguments, on_update=curves_on(status))
         print_result(result.to_dict(), self.json)
 
 
@@ -48,8 +54,8 @@ class Compare(WithLoss):
 
     def main(self) -> None:
         """Compare and print the table."""
-        with status_line(f"the loss and {', '.join(self.others)} on {self.tasks} held-out tasks"):
-            result = api.compare(**self.arguments)
+        with status_line(f"the loss and {', '.join(self.others)} on {self.tasks} held-out tasks") as status:
+            result = api.compare(**self.arguments, on_update=curves_on(status))
         print_result(result.to_dict(), self.json)
 
 
@@ -63,24 +69,24 @@ class Probe(WithLoss):
     def main(self) -> None:
         """Probe and print the card."""
         with status_line("preparing") as status:
-            result = api.probe(**self.arguments, on_probe=status)
+            card = api.probe(**self.arguments, on_probe=status)
         if self.json:
-            print_json(result)
+            print_json({"run": str(card.run), **card.to_dict()})
             return
-        title = f"{result['family']}: loss card, {result['tasks']} held-out tasks"
+        title = f"{card.family}: loss card, {self.tasks} held-out tasks"
         table = Table("probe", "steps", "return (IQM)", "95 % interval", "difference (mean)", title=title)
-        for it in result["probes"]:
-            interval = it["interval"]
-            ends = f"{interval['low']:.2f} to {interval['high']:.2f}"
-            gap = difference(it["difference"])
-            table.add_row(it["name"], f"{it['steps']:,}", f"{interval['value']:.2f}", ends, gap)
+        for it in card.probes:
+            interval, gap = it.interval, card.difference(it)
+            ends = f"{interval.low:.2f} to {interval.high:.2f}"
+            apart = difference(None if gap is None else gap.to_dict())
+            table.add_row(it.name, f"{it.steps:,}", f"{interval.value:.2f}", ends, apart)
         print_table(table)
-        gradients = result["gradients"]
+        gradients = card.gradients.to_dict()
         rho = "{value:.2f} ({low:.2f} to {high:.2f})".format(**gradients["correlation"])
         weights = [f"{name} {it['at_t']:.2g}, {it['elsewhere']:.2g}" for name, it in gradients["sensitivity"].items()]
         say(f"gradients: Spearman's correlation with PPO's {rho}, mean over updates and tasks")
         say(f"norm of dL_t/dx at time t, and summed over the rest of the window: {'; '.join(weights)}")
-        say(f"card      {result['run']}/card.json\nfigure    {result['run']}/figures/loss_card.png")
+        say(f"card      {card.run}/card.json\nfigure    {card.run}/figures/loss_card.png")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,8 +116,8 @@ class Baseline(OnHeldOutTasks):
             for option in ("env_steps", "processes", "resume"):
                 flag = option.replace("_", "-")
                 require(not given.pop(option), f"--{flag} is for fixed, maml and rl2, not for {self.name}.")
-            with status_line(f"{self.name} on {self.tasks} held-out tasks"):
-                result = api.baseline(**given)
+            with status_line(f"{self.name} on {self.tasks} held-out tasks") as status:
+                result = api.baseline(**given, on_update=curves_on(status))
         else:
             require(given.pop("updates") is None, f"--updates is for ppo and reinforce, not for {self.name}.")
             result = self._train(**given)
@@ -124,5 +130,5 @@ class Baseline(OnHeldOutTasks):
         again = ["epg", "baseline", self.name, self.family, "--run", str(given["run"]), "--resume"]
         with resumable(again), status_line(f"training {self.name} for {self.family}") as status:
             return api.train_baseline(
-                **given, on_step=lambda it: status(f"step {it.epoch}: mean return {it.fitness_mean:.2f}")
+                **given, on_step=lambda it: status(f"step {it.epoch + 1}: mean return {it.fitness_mean:.2f}")
             )

@@ -44,10 +44,10 @@ class Render(Verb):
         with status_line("training a policy and filming it"):
             result = api.render(**self.arguments)
         if self.json:
-            print_json(result)
+            print_json(result.to_dict())
             return
-        say(result["title"])
-        for it in result["stages"]:
-            end = "ended after" if it["terminated"] else "all of"
-            say(f"  update {it['update']:>5}   return {it['return']:>10.4g}   {end} {it['steps']} steps")
-        say("\n".join([*result["files"], *([result["hint"]] if result["hint"] else [])]))
+        say(result.title)
+        for it in result.film.episodes:
+            end = "ended after" if it.terminated else "all of"
+            say(f"  update {it.update:>5}   return {it.episode_return:>10.4g}   {end} {len(it.qpos) - 1} steps")
+        say("\n".join([*map(str, result.files), *([result.hint] if result.hint else [])]))

@@ -61,7 +61,7 @@ class Losses(Verb):
                 "{value:.3g} ({low:.3g} to {high:.3g})".format(**it.held_out["return"])
                 if it.held_out
                 else f"{it.fitness:.3g}",
-                manifest["licence"],
+                manifest["licence"] or "none stated",
             )
         print_table(listing)
 

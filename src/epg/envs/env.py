@@ -3,7 +3,7 @@
 `import epg.envs` registers them; `gymnasium.make("epg.envs:epg/RandomHopper-v0")` needs no import before it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium
@@ -48,28 +48,22 @@ class FamilyEnv(gymnasium.Env[np.ndarray, Any]):
         physics: Literal["fast", "reference"] = "fast",
         render_mode: str | None = None,
     ) -> None:
-        self.programs = _programs(family, physics)
+        self.programs = find_programs(family, physics)
         self.family, self.task, self._runner = self.programs.family, None, self.programs.runner()
-        self.observation_space, self.action_space = _spaces(self.programs)
-        self.metadata, self.render_mode = _metadata(self.programs), render_mode
+        self.observation_space, self.action_space = spaces_of(self.programs)
+        self.metadata, self.render_mode = metadata_of(self.programs), render_mode
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise ValueError(f"{family} cannot be rendered as {render_mode!r}.")
         self._fixed = {name: it for name, it in (("task", task), ("task_seed", task_seed)) if it is not None}
-        self._choose(self._fixed)  # refuse a wrong one now
+        choose_task(self.programs, self._fixed)  # refuse a wrong one now
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Begin an episode of the chosen task, or of a new one."""
         super().reset(seed=seed)
-        task = self._choose(options or self._fixed)
-        if task is None:
-            task = self.programs.tasks.draw(self._seed())
-        try:
-            observation = self._runner.begin(task, self._seed())
-        except (ValueError, BadInput) as error:
-            reason = " ".join(str(error).split())
-            raise ValueError(f"{self.family.name} cannot be simulated with this task: {reason}") from None
+        task, start = draw_episode(self.programs, options or self._fixed, self.np_random)
+        observation = begin_episodes(self._runner, [0], [task], [start])[0]
         self.task = task
         return observation, {"task": self.programs.tasks.to_numbers(task)}
 
@@ -80,7 +74,7 @@ class FamilyEnv(gymnasium.Env[np.ndarray, Any]):
         action = np.asarray(action, np.int32 if self.family.spaces.discrete else np.float32)
         if action.shape != self.action_space.shape:
             raise ValueError(f"an action has the shape {self.action_space.shape}, not {action.shape}.")
-        numbers = self._runner.step(action)
+        numbers = self._runner.step(action[None])[0]
         reward, terminated, truncated, diverged = numbers[-4:].tolist()
         return numbers[:-4], reward, bool(terminated), bool(truncated), {"diverged": bool(diverged)}
 
@@ -88,30 +82,50 @@ class FamilyEnv(gymnasium.Env[np.ndarray, Any]):
         """Draw the state as it is, [240, 320, 3] bytes."""
         if self.render_mode is None or self.task is None:
             return None
-        from epg.viz.camera import open_camera
-
-        runner: Any = self._runner
-        with open_camera(runner.programs.family, self.task) as camera:
-            return camera.shoot(runner.positions())
-
-    def _seed(self) -> int:
-        return int(self.np_random.integers(SEEDS))
-
-    def _choose(self, asked: Mapping[str, Any]) -> "Task | None":
-        """Return the task that is asked for, None if none is."""
-        if not asked:
-            return None
-        if set(asked) - {"task", "task_seed"} or len(asked) > 1:
-            raise ValueError(f"a task is chosen by 'task' or by 'task_seed', not by {' and '.join(map(repr, asked))}.")
-        if "task" in asked:
-            return self.programs.tasks.from_numbers(asked["task"])
-        seed = asked["task_seed"]
-        if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < SEEDS:
-            raise ValueError(f"task_seed must be a whole number from 0 to {SEEDS - 1}, not {seed!r}.")
-        return self.programs.tasks.draw(int(seed))
+        return shoot(self._runner, self.task)
 
 
-def _programs(family: str, physics: str) -> "Programs":
+def choose_task(programs: "Programs", asked: Mapping[str, Any]) -> "Task | None":
+    """Return the task that is asked for, None if none is."""
+    if not asked:
+        return None
+    if set(asked) - {"task", "task_seed"} or len(asked) > 1:
+        raise ValueError(f"a task is chosen by 'task' or by 'task_seed', not by {' and '.join(map(repr, asked))}.")
+    if "task" in asked:
+        return programs.tasks.from_numbers(asked["task"])
+    seed = asked["task_seed"]
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < SEEDS:
+        raise ValueError(f"task_seed must be a whole number from 0 to {SEEDS - 1}, not {seed!r}.")
+    return programs.tasks.draw(int(seed))
+
+
+def draw_episode(programs: "Programs", asked: Mapping[str, Any], rng: np.random.Generator) -> tuple["Task", int]:
+    """Return the task that is asked for, or a new one, and the seed of an episode's first state."""
+    task = choose_task(programs, asked)
+    if task is None:
+        task = programs.tasks.draw(int(rng.integers(SEEDS)))
+    return task, int(rng.integers(SEEDS))
+
+
+def begin_episodes(runner: Any, rows: Sequence[int], tasks: Sequence["Task"], seeds: Sequence[int]) -> np.ndarray:
+    """Begin episodes in rows of a runner; ValueError says which tasks cannot be simulated."""
+    try:
+        observations: np.ndarray = runner.begin(rows, tasks, seeds)
+    except (ValueError, BadInput) as error:
+        reason, name = " ".join(str(error).split()), runner.programs.family.name
+        raise ValueError(f"{name} cannot be simulated with this task: {reason}") from None
+    return observations
+
+
+def shoot(runner: Any, task: "Task", row: int = 0) -> np.ndarray:
+    """Draw a row of a runner, [240, 320, 3] bytes."""
+    from epg.viz.camera import open_camera
+
+    with open_camera(runner.programs.family, task) as camera:
+        return camera.shoot(runner.positions(row))
+
+
+def find_programs(family: str, physics: str) -> "Programs":
     from epg.envs.runner import programs_of
 
     if physics not in ("fast", "reference"):
@@ -122,14 +136,14 @@ def _programs(family: str, physics: str) -> "Programs":
         raise ValueError(str(error)) from None
 
 
-def _spaces(programs: "Programs") -> tuple[gymnasium.Space[Any], gymnasium.Space[Any]]:
+def spaces_of(programs: "Programs") -> tuple[gymnasium.Space[Any], gymnasium.Space[Any]]:
     spaces = programs.family.spaces
     seen, unit = np.full(spaces.observation, np.inf, np.float32), np.ones(spaces.action, np.float32)
     acted = gymnasium.spaces.Discrete(spaces.action) if spaces.discrete else gymnasium.spaces.Box(-unit, unit)
     return gymnasium.spaces.Box(-seen, seen), acted
 
 
-def _metadata(programs: "Programs") -> dict[str, Any]:
+def metadata_of(programs: "Programs") -> dict[str, Any]:
     """Say how an environment can be rendered: that of a MuJoCo family in real time, any other not at all."""
     clock = getattr(programs.family, "fast", None)
     if clock is None:
@@ -143,6 +157,7 @@ def register_families() -> None:
         gymnasium.register(
             environment_id(family),
             "epg.envs.env:FamilyEnv",
+            vector_entry_point="epg.envs.vector:FamilyVectorEnv",
             max_episode_steps=entry.time_limit,
             kwargs={"family": family},
         )

@@ -1,5 +1,6 @@
-"""One task at a time, NumPy in and out: what a family's environment runs on. The steps are those of lifetimes."""
+"""Rows of tasks, NumPy in and out: what a family's environments run on. The steps are those of lifetimes."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from epg.core.errors import BadInput
 from epg.core.runtime import jit
 from epg.families.base import Family, HostFamily, JaxFamily, State, Task
 from epg.families.mujoco.base import MujocoFamily, clip_to_unit
@@ -23,7 +25,7 @@ NO_LIMIT = 2**30
 
 RETURNED = ("next_observation", "reward", "terminated", "truncated", "diverged")
 StepNumbers = np.ndarray
-"""float32 [O + 4]: the observation, then reward, terminated, truncated, diverged."""
+"""float32 [rows, O + 4]: the observation, then reward, terminated, truncated, diverged."""
 
 
 class Tasks:
@@ -81,61 +83,84 @@ class GivenActions(HostStepper):
 
 
 class HostRunner:
-    """One row of a simulator outside JAX."""
+    """Rows of MuJoCo's C physics, each with a task and an episode of its own."""
 
-    def __init__(self, programs: "Programs") -> None:
-        self.programs, self.stepper, self.task = programs, programs.stepper, None
-        self._nobody, self._keys = Actor((), jnp.zeros((1, 1)), jnp.ones((1, 1))), jax.random.key(0)[None]
-        self._row = np.arange(1)
+    def __init__(self, programs: "Programs", rows: int) -> None:
+        self.programs, self.stepper, self.tasks = programs, programs.stepper, [None] * rows
+        self._nobody = Actor((), jnp.zeros((rows, 1)), jnp.ones((rows, 1)))
+        self._keys, self._rows = jax.random.split(jax.random.key(0), rows), np.arange(rows)
+        self._drawn = self.packed = np.zeros((rows, 0), np.float32)
         columns = self.stepper.packing.columns
         self._numbers = np.concatenate([np.arange(columns[name].start, columns[name].stop) for name in RETURNED])
 
-    def begin(self, task: Task, seed: int) -> np.ndarray:
-        """Begin an episode and return its first observation."""
-        family = self.programs.family
-        if self.task is None or not _equal(task, self.task):
-            if self.task is None or not _same_model(family):
-                self.simulator = self.programs.simulate(task)
-            self.batch = Batch(self.simulator, jax.device_put(jax.tree.map(_row, task)), self._keys)
-            self.task = task
-        return self.begin_at(np.asarray(self.programs.initial_state(np.uint32(seed), task)))
+    def begin(self, rows: Sequence[int], tasks: Sequence[Task], seeds: Sequence[int]) -> np.ndarray:
+        """Begin episodes in these rows, in all of them at first, and return their first observations."""
+        self._take(rows, tasks)
+        drawn = [self.programs.initial_state(np.uint32(seed), task) for seed, task in zip(seeds, tasks, strict=True)]
+        return self.begin_at(rows, np.stack([np.asarray(state) for state in drawn]))
 
-    def begin_at(self, state: np.ndarray) -> np.ndarray:
-        """Begin an episode at this first state."""
-        self.states = self.simulator.prepare(state[None])
-        self.packed = np.asarray(self.stepper.begin(self.batch, self.states))
-        return np.array(self.stepper.packing.column(self.packed, "observation")[0])
+    def _take(self, rows: Sequence[int], tasks: Sequence[Task]) -> None:
+        """Give rows their tasks; a row whose task stays the same keeps its model."""
+        known = self.tasks[rows[0]] is not None
+        new = [(row, it) for row, it in zip(rows, tasks, strict=True) if not known or not _equal(it, self.tasks[row])]
+        if not new:
+            return
+        models = self.programs.models([task for _, task in new])
+        if not known:
+            self.simulator = self.programs.simulator(models)
+        for (row, task), model in zip(new, models, strict=True):
+            self.tasks[row] = task
+            if known:
+                self.simulator.replace(row, model)
+        stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *self.tasks)
+        self.batch = Batch(self.simulator, jax.device_put(stacked), self._keys)
 
-    def step(self, action: np.ndarray) -> StepNumbers:
-        """Simulate one step."""
-        draws = Draws(action[None, None], self.states[None])
-        # Without resets: an environment that has ended is reset by its user.
-        loop = self.stepper.steps(self.batch, self._nobody, self.packed, draws, alive=self._row)
+    def begin_at(self, rows: Sequence[int], states: np.ndarray) -> np.ndarray:
+        """Begin episodes at these first states."""
+        mask = np.isin(self._rows, rows)
+        first = len(rows) == len(self._rows)
+        self._drawn = states if first else _with_rows(self._drawn, rows, states)
+        self.states = self.simulator.prepare(self._drawn)
+        begun = self.stepper.programs.begin(self.batch.tasks, self.simulator.begin(self.states, mask))
+        self.packed = np.asarray(begun) if first else np.where(mask[:, None], begun, self.packed)
+        return np.array(self.stepper.packing.column(self.packed, "observation")[list(rows)])
+
+    def step(self, actions: np.ndarray, rows: np.ndarray | None = None) -> StepNumbers:
+        """Simulate one step of these rows, by default of all; what is returned of the others means nothing."""
+        draws = Draws(actions[None], self.states[None])
+        # Without resets: an episode that has ended is begun anew by its user.
+        alive = self._rows if rows is None else rows
+        loop = self.stepper.steps(self.batch, self._nobody, self.packed, draws, alive=alive)
         next(loop)
         self.packed = next(loop)
-        return self.packed[0, self._numbers]
+        return self.packed[:, self._numbers]
 
-    def positions(self) -> np.ndarray:
+    def positions(self, row: int = 0) -> np.ndarray:
         """Return the model's generalized positions."""
         assert isinstance(self.programs.family, MujocoFamily)
-        return np.asarray(self.simulator.state[0, 1 : 1 + self.programs.family.sizes.qpos])
+        return np.asarray(self.simulator.state[row, 1 : 1 + self.programs.family.sizes.qpos])
 
 
 class JaxRunner:
-    """One state of a family simulated inside JAX."""
+    """Rows of a family simulated inside JAX."""
 
-    def __init__(self, programs: "Programs") -> None:
-        self.programs = programs
+    def __init__(self, programs: "Programs", rows: int) -> None:
+        self.programs, self.tasks, self.state = programs, [None] * rows, None
 
-    def begin(self, task: Task, seed: int) -> np.ndarray:
-        """Begin an episode and return its first observation."""
-        self.task = task
-        self.state, observation = self.programs.begin(np.uint32(seed), task)
-        return np.array(observation)
+    def begin(self, rows: Sequence[int], tasks: Sequence[Task], seeds: Sequence[int]) -> np.ndarray:
+        """Begin episodes in these rows, in all of them at first, and return their first observations."""
+        begun = [self.programs.begin(np.uint32(seed), task) for seed, task in zip(seeds, tasks, strict=True)]
+        for row, task in zip(rows, tasks, strict=True):
+            self.tasks[row] = task
+        state, observations = jax.tree.map(lambda *leaves: np.stack(leaves), *begun)
+        whole = self.state is None
+        self.state = state if whole else jax.tree.map(lambda a, b: _with_rows(a, rows, b), self.state, state)
+        self._stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *self.tasks)
+        return np.asarray(observations)
 
-    def step(self, action: np.ndarray) -> StepNumbers:
-        """Simulate one step; numbers that are not finite end the episode at the state before."""
-        self.state, numbers = self.programs.step(self.state, action, self.task)
+    def step(self, actions: np.ndarray, rows: np.ndarray | None = None) -> StepNumbers:
+        """Simulate one step of all rows; numbers that are not finite end an episode at the state before."""
+        self.state, numbers = self.programs.step(self.state, actions, self._stacked)
         return np.array(numbers)
 
 
@@ -145,29 +170,35 @@ class Programs:
     def __init__(self, family: Family) -> None:
         self.family = replace(family, horizon=NO_LIMIT)
         self.tasks = Tasks(self.family)
-        if isinstance(self.family, HostFamily):
-            self.stepper = GivenActions(self.family)
-            self.initial_state = jit(lambda seed, task: self.family.initial_state(jax.random.key(seed), task))
-            self._stock: tuple[Any, Any] | None = None
-        else:
-            self.begin, self.step = jit(self._begin), jit(self._step)
-
-    def runner(self) -> HostRunner | JaxRunner:
-        """Return something that runs one episode after the other."""
-        return HostRunner(self) if isinstance(self.family, HostFamily) else JaxRunner(self)
-
-    def simulate(self, task: Task) -> Any:
-        """Build a simulator of one row; a MuJoCo model's file is parsed only once."""
-        assert isinstance(self.family, HostFamily)
+        if isinstance(self.family, JaxFamily):
+            self.begin, self.step = jit(self._begin), jit(jax.vmap(self._step))
+            return
         if not isinstance(self.family, MujocoFamily):
-            return self.family.simulate([task])
-        from epg.simulators.mujoco import MujocoSimulator, build_model, compile_spec, load_spec
+            raise BadInput(f"{family.name} is made of environments: call its factory instead.")
+        self.stepper = GivenActions(self.family)
+        self.initial_state = jit(lambda seed, task: self.family.initial_state(jax.random.key(seed), task))
+        self._stock: tuple[Any, Any] | None = None
 
+    def runner(self, rows: int = 1) -> HostRunner | JaxRunner:
+        """Return something that runs one episode after the other in each row."""
+        return JaxRunner(self, rows) if isinstance(self.family, JaxFamily) else HostRunner(self, rows)
+
+    def models(self, tasks: Sequence[Task]) -> list[Any]:
+        """Build a model per task; the model's file is parsed only once."""
+        from epg.simulators.mujoco import build_model, compile_spec, load_spec
+
+        family: Any = self.family
         if self._stock is None:
-            spec = load_spec(self.family)
+            spec = load_spec(family)
             self._stock = spec, compile_spec(spec)
-        model = self._stock[1] if _same_model(self.family) else build_model(self.family, *self._stock, task)
-        return MujocoSimulator(self.family, [model])
+        same = family.edit is None and family.scale is None  # all tasks have the same model
+        return [self._stock[1] if same else build_model(family, *self._stock, task) for task in tasks]
+
+    def simulator(self, models: list[Any]) -> Any:
+        """Return a simulator with a row per model."""
+        from epg.simulators.mujoco import MujocoSimulator
+
+        return MujocoSimulator(self.family, models)  # type: ignore[arg-type]
 
     def _begin(self, seed: Array, task: Task) -> tuple[State, Array]:
         assert isinstance(self.family, JaxFamily)
@@ -195,14 +226,11 @@ def programs_of(name: str) -> Programs:
     return Programs(find_family(name))
 
 
-def _same_model(family: Family) -> bool:
-    """Tell whether all tasks are simulated by the same model."""
-    return isinstance(family, MujocoFamily) and family.edit is None and family.scale is None
-
-
-def _row(leaf: Any) -> np.ndarray:
-    """Return a leaf of one task as a batch of one."""
-    return np.asarray(leaf)[None]
+def _with_rows(whole: np.ndarray, rows: Sequence[int], values: np.ndarray) -> np.ndarray:
+    """Return a copy with other values in some rows."""
+    changed = np.array(whole)
+    changed[list(rows)] = values
+    return changed
 
 
 def _equal(task: Task, other: Task) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -21,6 +22,7 @@ from jax.flatten_util import ravel_pytree
 from epg.core.errors import require
 from epg.core.rng import Key, Split
 from epg.evaluation.batches import in_batches
+from epg.evaluation.gradients import LossGradients
 from epg.evaluation.protocol import fitting_learner, meta_params, obs_stats_of, ranked_worst, with_updates
 from epg.evaluation.statistics import Interval, bootstrap, paired_difference
 from epg.evolution.task_sampling import task_sampler
@@ -69,6 +71,41 @@ class ProbeResult:
     def interval(self) -> Interval:
         """Interquartile mean over tasks with its 95 % interval."""
         return bootstrap(ranked_worst(self.returns))
+
+
+@dataclass(frozen=True)
+class LossCard:
+    """The result of `epg.probe`: what a loss is, measured under changes."""
+
+    run: Path
+    """The run directory, which keeps it as card.json and as a figure."""
+    family: str
+    """Where policies were trained."""
+    seed: int
+    """Which held-out tasks, initial policies and random numbers."""
+    loss: str
+    """Digest of the loss."""
+    probes: tuple[ProbeResult, ...]
+    """One line per change; the unchanged loss first."""
+    gradients: LossGradients
+    """Correlation of its gradients with PPO's, and its sensitivity to each kind of input."""
+
+    def difference(self, probe: ProbeResult) -> Interval | None:
+        """Return the paired difference of a probe to the unchanged loss; None of that loss itself."""
+        first = self.probes[0]
+        if probe is first:
+            return None
+        return paired_difference(ranked_worst(probe.returns), ranked_worst(first.returns))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of card.json."""
+        about = {"kind": "loss-card", "family": self.family, "tasks": len(self.probes[0].returns), "seed": self.seed}
+        lines = [self._line(it) for it in self.probes]
+        return {**about, "probes": lines, "gradients": self.gradients.to_dict(), "loss": self.loss}
+
+    def _line(self, probe: ProbeResult) -> dict[str, Any]:
+        line, gap = {name: getattr(probe, name) for name in ("name", "group", "steps")}, self.difference(probe)
+        return {**line, "interval": probe.interval.to_dict(), "difference": None if gap is None else gap.to_dict()}
 
 
 @dataclass(frozen=True)
@@ -229,21 +266,3 @@ class TargetPolicy(FeedForward):
             fixed = fixed.at[columns["observation products"]].set(observation_products(observation))
         sums, policy = fixed @ loss.head + loss.head_bias, loss.head[columns["policy"]]
         return lambda mean: leaky_relu(sums + mean @ policy) @ loss.output
-
-
-def card(results: list[ProbeResult], family: str, seed: int) -> dict[str, Any]:
-    """Summarize the probes: intervals, and paired differences to the unchanged loss."""
-    first = results[0]
-    probes = []
-    for it in results:
-        difference = paired_difference(ranked_worst(it.returns), ranked_worst(first.returns))
-        probes.append(
-            {
-                "name": it.name,
-                "group": it.group,
-                "steps": it.steps,
-                "interval": it.interval.to_dict(),
-                "difference": None if it is first else difference.to_dict(),
-            }
-        )
-    return {"kind": "loss-card", "family": family, "tasks": len(first.returns), "seed": seed, "probes": probes}

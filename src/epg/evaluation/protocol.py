@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -17,6 +18,7 @@ from epg.core.spaces import Spaces
 from epg.core.types import LifetimeResult, MetaParams
 from epg.evaluation.batches import BATCH, in_batches, of_lifetime
 from epg.evaluation.statistics import Interval, bootstrap, iqm, paired_difference
+from epg.evaluation.updates import OnUpdate, updates_of
 from epg.evolution.loop import stats_of
 from epg.evolution.task_sampling import task_sampler
 from epg.families.registry import find_family, is_registered
@@ -181,8 +183,18 @@ def policy_gradient_method(
     return Method(name, name.upper(), settings, learner, np.zeros(0, np.float32), obs_stats, tuned)
 
 
-def record(method: Method, tasks: int, seed: int, split: Split = Split.HELD_OUT, lifetimes: int = 1) -> MethodResult:
-    """Train policies on tasks and keep their curves, averaged over the lifetimes of a task."""
+def record(
+    method: Method,
+    tasks: int,
+    seed: int,
+    split: Split = Split.HELD_OUT,
+    lifetimes: int = 1,
+    on_update: OnUpdate | None = None,
+) -> MethodResult:
+    """Train policies on tasks and keep their curves, averaged over the lifetimes of a task.
+
+    `on_update` is called for every update of a batch of tasks, once the batch has ended.
+    """
     require(lifetimes > 0, f"lifetimes must be above zero, not {lifetimes}.")
     require(tasks > 0, f"tasks must be above zero, not {tasks}.")
     require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), not {seed}.")
@@ -193,7 +205,16 @@ def record(method: Method, tasks: int, seed: int, split: Split = Split.HELD_OUT,
     config = inner_config(settings, method.learner, policy, family, method.obs_stats)
     run = batch_of_lifetimes(config, family, of_lifetime(task_sampler(family, seed, split)))
     meta = meta_params(method.phi, start)
-    results = [in_batches(lambda index: run(meta, index, jnp.int32(it)), tasks) for it in range(lifetimes)]  # noqa: B023
+
+    def live(index: Array, lifetime: int) -> LifetimeResult:
+        result: LifetimeResult = run(meta, index, jnp.int32(lifetime))
+        if on_update is not None:
+            kept, first = jax.tree.map(lambda leaf: leaf[: tasks - int(index[0])], result), int(index[0])
+            for update in updates_of(kept, method.name, lifetime, first):
+                on_update(update)
+        return result
+
+    results = [in_batches(partial(live, lifetime=it), tasks) for it in range(lifetimes)]
     final = np.stack([it.final_return for it in results])
     return MethodResult(
         method.name,

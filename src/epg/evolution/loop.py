@@ -168,6 +168,7 @@ class Evolution:
             "epochs": self.next_epoch,
             "env_steps": self.env_steps,
             "warm_start": run.config.get("warm_start"),
+            "licence": run.config.get("licence"),
             "curve": curve,
         }
 

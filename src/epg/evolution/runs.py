@@ -23,7 +23,7 @@ def check_settings(settings: Settings) -> None:
     LearnedLoss(settings.loss, MlpPolicy(settings.policy, family.spaces), family.spaces).dimension  # noqa: B018
 
 
-def create_run(settings: Settings, path: Path, start: str | Path | None = None) -> Run:
+def create_run(settings: Settings, path: Path, start: str | Path | None = None, licence: str | None = None) -> Run:
     """Check the settings against their family, then make the run directory; `start` names a warm start."""
     check_settings(settings)
     config = {
@@ -33,6 +33,7 @@ def create_run(settings: Settings, path: Path, start: str | Path | None = None) 
         "family": settings.family,
         "family_version": find_family(settings.family).version,
         "settings": to_dict(settings),
+        "licence": licence,
     }
     if start is None:
         return Run.create(path, config)

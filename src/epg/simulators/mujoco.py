@@ -132,6 +132,10 @@ class MujocoSimulator:
         """Return a simulator of the same models, each `times` times."""
         return MujocoSimulator(self.family, [model for model in self.models for _ in range(times)])
 
+    def replace(self, row: int, model: Any) -> None:
+        """Give a row another model of the same size; it must begin anew."""
+        self._engine.replace(row, model)  # in the list of models, which both share
+
     def prepare(self, states: np.ndarray) -> np.ndarray:
         """Append the sensor readings at each drawn state."""
         if not self.sizes.sensors:
@@ -149,9 +153,9 @@ class MujocoSimulator:
             result[place][states.shape[-1] :] = known[name]
         return result
 
-    def begin(self, states: np.ndarray) -> np.ndarray:
-        """Put every row at its state."""
-        self.reset(np.ones(len(states), bool), states)
+    def begin(self, states: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
+        """Put every row, or those of the mask `rows`, at its state."""
+        self.reset(np.ones(len(states), bool) if rows is None else rows, states)
         nq, nv, ns = self.sizes
         readout = np.zeros((len(states), 2 * nq + nv + ns + 1), np.float32)
         readout[:, : nq + nv], readout[:, 2 * nq + nv : -1] = states[:, : nq + nv], states[:, nq + nv :]
@@ -204,6 +208,10 @@ class BatchEngine:
     def forget(self, rows: np.ndarray) -> None:
         """Forget nothing: nothing is carried from one control interval to the next."""
 
+    def replace(self, row: int, model: Any) -> None:
+        """Take another model."""
+        self.models[row] = model
+
     def run(self, state: np.ndarray, ctrl: np.ndarray, rows: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         """Return states and sensors after a control interval."""
         if rows is None or len(rows) == len(state):
@@ -228,6 +236,10 @@ class SeparateEngine:
     def __init__(self, models: list[Any], frame_skip: int) -> None:
         self.models, self.frame_skip = models, frame_skip
         self.data = [mujoco.MjData(model) for model in models]
+
+    def replace(self, row: int, model: Any) -> None:
+        """Take another model, with data of its own."""
+        self.models[row], self.data[row] = model, mujoco.MjData(model)
 
     def forget(self, rows: np.ndarray) -> None:
         """Forget the solver's last solution."""

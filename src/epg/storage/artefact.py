@@ -35,7 +35,7 @@ from epg.storage.files import (
 MAX_BYTES = 256 * 2**20
 COMMON_TYPES: dict[str, type] = {
     "format": int, "kind": str, "family": str, "family_version": int, "spaces": dict, "env_steps": int,
-    "licence": str, "sha256": str, "manifest_sha256": str, "epg": str,
+    "sha256": str, "manifest_sha256": str, "epg": str,
 }  # fmt: skip
 SPACES_TYPES: dict[str, type] = {"observation": int, "action": int, "discrete": bool, "features": int}
 
@@ -70,11 +70,12 @@ class Kind:
         return directory / self.manifest, directory / self.tensors
 
     def save(self, directory: str | Path, tensors: Mapping[str, np.ndarray], manifest: Mapping[str, Any]) -> str:
-        """Write an artefact and return the digest of its tensors. Format, kind, licence, digests and the version of
-        epg are added here; the caller gives the rest of the manifest."""
+        """Write an artefact and return the digest of its tensors. Format, kind, digests and the version of epg are
+        added here; the caller gives the rest of the manifest. Without a licence it states none: what users make is
+        theirs."""
         directory, data = Path(directory), encode_tensors(tensors, {})
         digest = hashlib.sha256(data).hexdigest()
-        whole = {"format": self.format, "kind": f"epg-{self.stem}", **plain(manifest), "licence": "MIT"}
+        whole = {"format": self.format, "kind": f"epg-{self.stem}", "licence": None, **plain(manifest)}
         whole |= {"sha256": digest, "epg": __version__}
         whole["manifest_sha256"] = _manifest_digest(whole)
         self.check(whole, str(directory / self.manifest))
@@ -108,6 +109,7 @@ class Kind:
         check_format(manifest.get("format"), self.format, name, manifest.get("epg"))
         check_types(manifest, {**COMMON_TYPES, **self.types}, name)
         check_types(manifest["spaces"], SPACES_TYPES, f"{name}, spaces")
+        check_types(manifest, {"licence": type(None) if manifest.get("licence", "") is None else str}, name)
         for digest in ("sha256", "manifest_sha256"):
             require(re.fullmatch(r"[0-9a-f]{64}", manifest[digest]) is not None, f"{name}: {digest} is not a digest.")
 

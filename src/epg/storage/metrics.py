@@ -1,4 +1,4 @@
-"""What happened, epoch by epoch: metrics.jsonl for figures and reports, mirrored to TensorBoard."""
+"""What happened, by epochs or updates: metrics.jsonl for figures and reports, mirrored to TensorBoard."""
 
 from __future__ import annotations
 
@@ -34,28 +34,25 @@ def tag_of(name: str) -> str:
 
 
 class MetricsWriter:
-    """Append one JSON line per epoch, and the numbers in it to TensorBoard."""
+    """Append one JSON line per epoch, or per update of a learning curve, and the numbers in it to TensorBoard.
+
+    In TensorBoard an epoch is counted as in every figure, by the epochs done; and each learning curve is a run of its
+    own over environment steps, so that curves of the same quantity share a chart.
+    """
 
     def __init__(self, run: Run, purge_step: int | None = None) -> None:
         """Open the metrics of a new run; `resume` opens those of an old one."""
-        from tensorboardX import SummaryWriter  # here: it takes a second to load, and readers need none of it
-        from tensorboardX.record_writer import register_writer_factory
-
-        register_writer_factory(_Mirrors.PREFIX, _Mirrors())
         self._run, self._path = run, run.metrics
+        self._board: Any = None
+        self._curve, self._purge_step = "", purge_step
         try:
             with contextlib.ExitStack() as stack:
                 # Unbuffered: what a full disk refused must not be tried again, and fail again, on closing.
                 self._file = stack.enter_context(open_to_append(run.metrics))
                 make_directory(run.tensorboard)
-                # A suffix of its own: sessions begun within one second would overwrite each other's events.
-                suffix = f".{time.time_ns()}"
-                place = f"{_Mirrors.PREFIX}:{run.tensorboard}"
-                board = SummaryWriter(place, purge_step=purge_step, filename_suffix=suffix, flush_secs=10)
                 stack.pop_all()
         except OSError as error:
             raise BadInput(f"{run.path} cannot be written: {error.strerror or error}.") from error
-        self._board = board
 
     @classmethod
     def resume(cls, run: Run, next_epoch: int) -> MetricsWriter:
@@ -63,24 +60,58 @@ class MetricsWriter:
         if os.path.exists(run.metrics):
             kept = [line for line, record in _records(run.metrics) if record["epoch"] < next_epoch]
             write_atomic(run.metrics, b"".join(line + b"\n" for line in kept))
-        return cls(run, purge_step=next_epoch)
+        return cls(run, purge_step=next_epoch + 1)
 
     def write(self, epoch: int, values: Mapping[str, Any]) -> None:
         """Append the line of `epoch`; a number that is not finite becomes null, and TensorBoard skips it."""
+        record = self._append({"epoch": epoch, **values})
+        for name, value in _scalars(record).items():
+            self._open_board("").add_scalar(tag_of(name), value, epoch + 1)
+
+    def write_update(self, curve: str, env_steps: int, values: Mapping[str, Any]) -> None:
+        """Append a line of a learning curve; curves come one after the other."""
+        record = self._append({"curve": curve, "env_steps": env_steps, **values})
+        for name in values:
+            if record[name] is not None:
+                self._open_board(curve).add_scalar(f"learning/{name}", record[name], env_steps)
+
+    def _append(self, values: Mapping[str, Any]) -> dict[str, Any]:
         self._run.check_place()
-        record = plain({"epoch": epoch, **values})
+        record: dict[str, Any] = plain(values)
         try:
             line = memoryview((json.dumps(record, allow_nan=False) + "\n").encode())
             while line:
                 line = line[self._file.write(line) :]
         except OSError as error:
             raise BadInput(f"{self._path} cannot be written: {error.strerror or error}.") from error
-        for name, value in _scalars(record).items():
-            self._board.add_scalar(tag_of(name), value, epoch)
+        return record
+
+    def _open_board(self, curve: str) -> Any:
+        """Return TensorBoard's writer of a curve, or of the epochs."""
+        if self._board is not None and curve == self._curve:
+            return self._board
+        from tensorboardX import SummaryWriter  # here: it takes a second to load, and readers need none of it
+        from tensorboardX.record_writer import register_writer_factory
+
+        if self._board is not None:
+            self._board.close()
+        register_writer_factory(_Mirrors.PREFIX, _Mirrors())
+        make_directory(place := self._run.tensorboard / curve)
+        try:
+            # A suffix of its own: sessions begun within one second would overwrite each other's events.
+            suffix = f".{time.time_ns()}"
+            self._board = SummaryWriter(
+                f"{_Mirrors.PREFIX}:{place}", purge_step=self._purge_step, filename_suffix=suffix, flush_secs=10
+            )
+        except OSError as error:
+            raise BadInput(f"{self._run.path} cannot be written: {error.strerror or error}.") from error
+        self._curve = curve
+        return self._board
 
     def close(self) -> None:
         """Write out what is waiting and close both."""
-        self._board.close()
+        if self._board is not None:
+            self._board.close()
         self._file.close()
 
     def __enter__(self) -> MetricsWriter:
@@ -160,5 +191,6 @@ def _records(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
 
 def _record(line: bytes, name: str) -> dict[str, Any]:
     record = parse_json(line, name)
-    require(isinstance(record, dict) and type(record.get("epoch")) is int, f"{name} is damaged: it has no epoch.")
+    number = record.get("env_steps" if "curve" in record else "epoch") if isinstance(record, dict) else None
+    require(type(number) is int, f"{name} is damaged: it has no epoch.")
     return record

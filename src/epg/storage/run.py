@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -231,6 +232,22 @@ class Run:
         except OSError as error:
             raise BadInput(f"{self.checkpoints} cannot be read: {error.strerror or error}.") from error
         return {int(match[1]): path for path, match in named if match}
+
+
+@contextlib.contextmanager
+def new_run(path: Path, config: Mapping[str, Any]) -> Iterator[Run]:
+    """Make a run that stays only if the block ends well: nothing could resume it."""
+    missing = [folder for folder in (path, *path.parents) if not os.path.exists(folder)]
+    run = Run.create(path, config)
+    try:
+        yield run
+    except BaseException:
+        for child in path.iterdir():
+            shutil.rmtree(child) if child.is_dir() else child.unlink()
+        for folder in missing:
+            with contextlib.suppress(OSError):  # somebody else uses it, too
+                folder.rmdir()
+        raise
 
 
 def check_vacant(path: Path) -> None:

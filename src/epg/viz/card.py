@@ -20,7 +20,7 @@ GROUPS = {
 
 
 def draw_card(card: dict[str, Any], directory: Path) -> list[Path]:
-    """Draw a loss card into `directory`/figures, as PNG and SVG."""
+    """Draw a loss card into `directory`/figures, as PNG, SVG and PDF."""
     probes = card["probes"]
     with style.context(["default", STYLE]):
         figure = Figure(figsize=(7, 0.9 + 0.3 * len(probes)), layout="constrained")

@@ -58,16 +58,21 @@ def learning_curves(run: Path) -> list[Path]:
     """Draw return and KL against environment steps for every method of a run (paper, Figures 5-7)."""
     results, methods = read_results(run), read_lifetimes(run)
     with style.context(["default", STYLE]):
-        figure = Figure(figsize=(7, 5.4), layout="constrained")
-        top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
-        floor = scale_kl(bottom, methods)
+        rows = 2 if any((method.kl[method.finite] > 0).any() for method in methods) else 1  # nothing learns: no KL
+        figure = Figure(figsize=(7, 2.2 + 1.6 * rows), layout="constrained")
+        panels = figure.subplots(rows, 1, sharex=True, height_ratios=[2, 1][:rows], squeeze=False)[:, 0]
+        top, bottom, floor = panels[0], panels[-1], 0.0
+        if rows == 2:
+            floor = scale_kl(bottom, methods)
+            bottom.set(ylabel="KL per update (nats)")
         for method in methods:
             _draw_lifetimes(top, method, method.episode_return, 1)
-            _draw_lifetimes(bottom, method, method.kl, method.steps_per_update, floor)
+            if rows == 2:
+                _draw_lifetimes(bottom, method, method.kl, method.steps_per_update, floor)
         if not any(np.isfinite(method.episode_return[method.finite]).any() for method in methods):
             top.text(0.5, 0.5, "no episode ended", transform=top.transAxes, ha="center", color="0.35")
         top.set(ylabel="episode return")
-        bottom.set(xlabel="environment steps", ylabel="KL per update (nats)")
+        bottom.set(xlabel="environment steps")
         _scale_steps(bottom, methods, results["steps"])
         add_legend(top)
         add_title(figure, f"{results['family']}: learning on {results['tasks']} held-out tasks")
@@ -242,7 +247,7 @@ def _draw_shares(axes: Axes, evolutions: Sequence[Epochs]) -> bool:
     shares = _stack([evolution.signal_share for evolution in evolutions]).mean(axis=0)
     alphas = _stack([evolution.alpha for evolution in evolutions]).mean(axis=0)
     x = evolutions[0].epoch[: len(shares)] + 1
-    if np.isfinite(shares).any():  # unknown where each loss meets a single task
+    if np.any(shares > 0):  # unknown where each loss meets a single task
         draw_line(axes, x, shares, color=SIGNAL, linewidth=1.0, label="signal: variance between losses / total")
     if np.any(alphas > 0):
         draw_line(axes, x, alphas, color=ALPHA, linewidth=1.0, linestyle="--", label="guidance α")

@@ -11,6 +11,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,38 @@ def check_out(out: Path) -> None:
     find_backend()
 
 
-def write_film(film: Film, title: str, place: Path, video: bool, config: Mapping[str, Any]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class FilmResult:
+    """The result of `epg.render`: a film, and where it is."""
+
+    run: Path
+    """The directory."""
+    title: str
+    """What it shows."""
+    film: Film
+    """The lifetime, with an episode per stage."""
+    files: tuple[Path, ...]
+    """Strip, videos and figures."""
+    hint: str | None
+    """What is missing for an MP4, if anything is."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values: the content of film.json, and the files."""
+        files = [str(path) for path in self.files]
+        return {"run": str(self.run), **film_facts(self.film, self.title), "files": files, "hint": self.hint}
+
+
+def film_facts(film: Film, title: str) -> dict[str, Any]:
+    """Return the content of film.json: what each stage's episode came to."""
+    stages = [
+        {"update": it.update, "return": it.episode_return, "steps": len(it.qpos) - 1, "terminated": it.terminated}
+        for it in film.episodes
+    ]
+    interval = film.family.fast.interval
+    return {"title": title, "interval": interval, "final_return": film.final_return, "stages": stages}
+
+
+def write_film(film: Film, title: str, place: Path, video: bool, config: Mapping[str, Any]) -> FilmResult:
     """Draw a film, write it and what it was drawn from into a new directory, and say what is there."""
     drawn = draw_film(film, title, video)
     run = Run.create(place, config)
@@ -54,18 +86,12 @@ def write_film(film: Film, title: str, place: Path, video: bool, config: Mapping
     tensors |= {"lifetime/qpos": film.path, "lifetime/reset": film.resets.astype(np.uint8)}
     tensors |= {} if marks.goal is None else {"goal": marks.goal.astype(np.float32)}
     write_atomic(run.path / "film.safetensors", encode_tensors(tensors, {}))
-    result = {
-        "title": title,
-        "interval": film.family.fast.interval,
-        "final_return": film.final_return,
-        "stages": stages_of(film),
-    }
-    write_json(run.path / "film.json", result)
+    write_json(run.path / "film.json", film_facts(film, title))
     files = [run.path / name for name in drawn]
     if marks.path:
         files += paths_in_the_plane(run.path)
     hint = MP4_HINT if video and "video.mp4" not in drawn else None
-    return {**result, "files": [str(path) for path in files], "hint": hint}
+    return FilmResult(run.path, title, film, tuple(files), hint)
 
 
 def draw_film(film: Film, title: str, video: bool) -> dict[str, bytes]:
@@ -83,14 +109,6 @@ def draw_film(film: Film, title: str, video: bool) -> dict[str, bytes]:
         if all(importlib.util.find_spec(name) for name in MP4):
             drawn["video.mp4"] = mp4(frames, pace)
     return drawn
-
-
-def stages_of(film: Film) -> list[dict[str, Any]]:
-    """Return what each stage's episode came to."""
-    return [
-        {"update": it.update, "return": it.episode_return, "steps": len(it.qpos) - 1, "terminated": it.terminated}
-        for it in film.episodes
-    ]
 
 
 def _spread(episode: Episode) -> list[int]:

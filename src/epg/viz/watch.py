@@ -13,12 +13,13 @@ from epg.core.plain import plain
 from epg.storage.files import read_bytes
 from epg.storage.metrics import read_metrics
 from epg.storage.run import Run
+from epg.viz.run_reader import read_cosines, read_phi_fitness
 
 LOOPBACK = "127.0.0.1"
 PAGE = Path(__file__).parent / "templates" / "watch.html"
 MAX_FILM_BYTES = 64 * 2**20
 MOST_ROWS = 1000  # sent to the page; of longer runs every n-th
-SHOWN = ("fitness_mean", "fitness_best", "fitness_worst", "signal", "alpha", "phi_norm", "env_steps")
+SHOWN = ("fitness_mean", "fitness_best", "fitness_worst", "signal", "alpha", "phi_norm")
 
 
 def snapshot(run: Run) -> dict[str, Any]:
@@ -33,8 +34,11 @@ def snapshot(run: Run) -> dict[str, Any]:
         "run": str(run.path),
         "family": str(run.config.get("family")),
         "epochs": evolution.get("epochs"),
+        "env_steps": sum(it["env_steps"] for it in records if _number(it.get("env_steps")) is not None),
         "age": time.time() - run.metrics.stat().st_mtime if records else 0.0,
         "rows": rows,
+        "phi": read_phi_fitness(run.path)[-MOST_ROWS:].tolist() if records else [],
+        "blocks": read_cosines(run.path) if records else {},
         "film": None if film is None else f"{film.parent.name}-{film.stat().st_mtime_ns}",
     }
 
