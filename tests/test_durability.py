@@ -246,7 +246,7 @@ def kill_once(run: Path, draw: random.Random) -> str:
     return digest
 
 
-@pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [3, pytest.param(50, marks=pytest.mark.slow)])
 def test_killed_at_random_and_resumed_a_run_gives_the_same_loss(
     kills: int, reference: EvolutionResult, tmp_path: Path
 ) -> None:

@@ -39,10 +39,11 @@ def single_threaded_environment(environment: Mapping[str, str]) -> dict[str, str
 
 
 def jit(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """Compile with the project's compiler options; `options` are those of `jax.jit`."""
+    """Compile with the project's compiler options, as far as XLA_FLAGS does not set them; `options` are `jax.jit`'s."""
     import jax
 
-    compiled: Callable[..., Any] = jax.jit(function, compiler_options=COMPILER, **options)
+    chosen = {name: value for name, value in COMPILER.items() if f"--{name}=" not in os.environ.get("XLA_FLAGS", "")}
+    compiled: Callable[..., Any] = jax.jit(function, compiler_options=chosen, **options)
     return compiled
 
 
