@@ -28,7 +28,7 @@ from epg.storage.files import encode_tensors
 from epg.storage.loss_artefact import load_loss, save_loss
 from epg.storage.run import RUN_FORMAT, Run
 
-MUTANTS = 5_000  # of losses, and as many of checkpoints
+MUTANTS = 2_000  # of losses, and as many of checkpoints
 ALLOWANCE = 2**20  # beside twice the file: what Python and small JSON take; files.JSON_ALLOWANCE is part of it
 FAMILY = "point-goal"
 
