@@ -24,7 +24,7 @@ from epg.bench import one_core, summary
 from epg.bench.timed_lifetimes import make_timed
 from epg.cli import VERBS, _parse, main
 from epg.cli import demo as demonstration
-from epg.evaluation.protocol import fitting_learner, obs_stats_of, settings_of
+from epg.evaluation.fitting import fitting_learner, obs_stats_of, settings_of
 from epg.families.registry import is_registered
 from epg.recipes import PRESETS, PresetName
 from epg.settings import MamlSettings, PolicySettings, RL2Settings, flat
@@ -584,6 +584,26 @@ def test_learn_takes_the_family_from_the_loss(evolved: Evolved) -> None:
     assert set(done.json["methods"]["epg"]["interval"]) == {"value", "low", "high"}
     assert_drawn(Path(done.json["run"]), "learning_curves")
     assert Path(done.json["run"]).parent == Path("runs")
+
+
+def test_another_family_policy_and_length_are_called_transfer(evolved: Evolved) -> None:
+    Path("other.py").write_text(
+        "from dataclasses import replace\nfrom epg.families.native.point import POINT_GOAL\n"
+        "OTHER = replace(POINT_GOAL, name='other')\n"
+    )
+    other = ("--family", "other:OTHER", "--updates", 2, "--policy.hidden", 5, 6, "--policy.activation", "relu")
+    done = call("learn", evolved.path / "first", *other, "--tasks", 2, "--lifetimes", 1, "--run", "out")
+    assert done.code == 0
+    phrases = ["family other:OTHER instead of point-goal", "policy.hidden 5 6 instead of 64 64"]
+    phrases += ["policy.activation relu instead of tanh", "2 updates instead of 4, step sizes as evolved"]
+    method = read_json(Path("out/results.json"))["methods"]["epg"]
+    assert method["label"] == "loss before evolution (transfer)"
+    assert method["transfer"] == phrases
+    assert f"transfer  {'; '.join(phrases)}\n" in done.out
+    assert "; ".join(phrases) in Path("out/report.html").read_text()
+    policy = load_policy("out")
+    assert (policy.manifest["policy"]["hidden"], policy.manifest["policy"]["activation"]) == ([5, 6], "relu")
+    assert policy.manifest["trained_by"] == method["label"]
 
 
 def test_compare_gives_the_interval_of_the_paired_difference(evolved: Evolved) -> None:

@@ -9,12 +9,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from samples import fresh_loss, small_loss
 
 from epg.core.errors import BadInput
 from epg.core.rng import Split, Stream, lifetime_key, run_key, stream_key
 from epg.evaluation import protocol
 from epg.evaluation.batches import batch_with, in_batches, of_lifetime
+from epg.evaluation.fitting import fitting_learner
 from epg.evaluation.protocol import Method, MethodResult, ranked_worst, record, table
+from epg.evaluation.transfer import Transfer, differences, with_updates
 from epg.evaluation.verdict import verdicts
 from epg.evolution.task_sampling import task_sampler
 from epg.families.registry import REGISTRY, find_family
@@ -24,7 +27,7 @@ from epg.lifetime.batch import inner_config
 from epg.lifetime.update import begin
 from epg.policies.mlp import MlpPolicy
 from epg.recipes import PPOTuning, ppo_settings, preset, recipe_of
-from epg.settings import Settings
+from epg.settings import LifetimeSettings, PolicySettings, Settings
 from epg.zoo import load_loss, zoo_names
 
 FAMILY = find_family("point-goal")
@@ -231,15 +234,37 @@ def test_losses_of_the_zoo_are_those_of_their_familys_recipe():
     for name in zoo_names():
         artefact = load_loss(name)
         family = find_family(artefact.manifest["family"])
-        settings, learned = protocol.fitting_learner(artefact, family.name)
+        settings, learned = fitting_learner(artefact, family.name)
         assert artefact.manifest["family_version"] == family.version
         assert learned.dimension == len(artefact.phi)
         if name == family.name:
             assert settings == replace(preset(family.name, "laptop"), seed=artefact.manifest["seed"])
 
 
+def test_a_longer_lifetime_begins_as_the_evolved_one_and_then_keeps_the_last_step_size():
+    lifetime = LifetimeSettings(8, updates=3, minibatch=8, learning_rate_end=0.0, scoring_episodes=1)
+    settings = replace(SETTINGS, policy=PolicySettings(hidden=(5,)), loss=small_loss("reward"), lifetime=lifetime)
+    loss = fresh_loss(settings)
+    evolved, longer = (
+        record(protocol.loss_method(loss, FAMILY.name, Transfer(updates)), 2, 0) for updates in (None, 5)
+    )
+    np.testing.assert_allclose(longer.kl[:, :3], evolved.kl, rtol=1e-4)
+    assert (evolved.kl > 0).all()
+    np.testing.assert_array_equal(longer.kl[:, 3:], 0.0)
+    assert (evolved.transfer, evolved.label) == ((), "evolved loss")
+    assert (longer.transfer, longer.label) == (
+        ("5 updates instead of 3, step sizes as evolved",), "evolved loss (transfer)"
+    )  # fmt: skip
+    stretched = Transfer(6, stretch=True).apply(settings)
+    assert stretched.lifetime == replace(lifetime, updates=6)
+    assert differences(settings, stretched) == ("6 updates instead of 3, step sizes stretched",)
+    shorter = replace(settings, lifetime=replace(lifetime, anneal_updates=2))  # a schedule that ended before
+    assert Transfer(6, stretch=True).apply(shorter).lifetime.anneal_updates == 4
+    assert Transfer(6).apply(shorter).lifetime.anneal_updates == 2
+
+
 def test_settings_of_another_length_keep_the_rest():
-    longer = protocol.with_updates(SETTINGS, 9)
+    longer = with_updates(SETTINGS, 9, stretch=True)
     assert longer.lifetime == replace(SETTINGS.lifetime, updates=9)
     assert longer.loss == SETTINGS.loss
-    assert protocol.with_updates(SETTINGS, None) == SETTINGS
+    assert with_updates(SETTINGS, None) == SETTINGS

@@ -128,6 +128,7 @@ def test_an_epoch_is_the_sum_of_its_parts() -> None:
             shard = settings.evolution.shard
             request = ShardRequest(
                 phi=np.tile(population[loss], (shard, 1)),
+                policy_init=np.zeros((shard, 0), np.float32),
                 task=np.full(shard, task, np.int32),
                 epoch=np.array(0, np.int32),
                 alpha=np.array(0.0, np.float32),
@@ -153,7 +154,8 @@ def test_phi_itself_is_measured_beside_its_population() -> None:
         assert np.isfinite(metrics.phi_fitness_error) == (epoch == 1)
         if epoch == 1:
             tasks = settings.evolution.lifetimes + np.arange(4, dtype=np.int32)
-            request = ShardRequest(np.tile(phi, (4, 1)), tasks, np.array(1, np.int32), np.array(0.0, np.float32))
+            fresh, numbers = np.zeros((4, 0), np.float32), (np.array(1, np.int32), np.array(0.0, np.float32))
+            request = ShardRequest(np.tile(phi, (4, 1)), fresh, tasks, *numbers)
             expected = ShardResult.from_arrays(evaluate(request.to_arrays()))
             assert metrics.phi_fitness == pytest.approx(expected.fitness.mean(), rel=1e-6)
             assert metrics.phi_fitness_error == pytest.approx(expected.fitness.std(ddof=1) / 2, rel=1e-6)
@@ -267,6 +269,13 @@ def test_the_loss_of_a_run_says_where_it_came_from(reference: EvolutionResult) -
     assert artefact.manifest["sha256"] == reference.loss_sha256
     assert len(artefact.manifest["curve"]) == 6
     np.testing.assert_array_equal(artefact.phi, reference.phi)
+
+
+def test_the_loss_before_evolution_is_kept(reference: EvolutionResult) -> None:
+    first = load_loss(reference.run / "first")
+    np.testing.assert_array_equal(first.phi, Evolution(smoke(epochs=6)).strategy.phi)
+    assert [first.manifest[name] for name in ("epochs", "env_steps", "curve")] == [0, 0, []]
+    assert first.manifest["settings"] == load_loss(reference.run).manifest["settings"]
 
 
 def test_a_second_process_is_refused(tmp_path: Path) -> None:
@@ -422,6 +431,7 @@ def test_stopped_anywhere_and_resumed(
     assert extend(opened, begun, settings)[1] == settings  # nothing measured is written into the settings
     evolved = evolve_run(opened, begun, "inline")
     assert (evolved.loss_sha256, evolved.env_steps) == (measured.loss_sha256, measured.env_steps)
+    assert load_loss(run.first).manifest == load_loss(measured.run / "first").manifest
 
 
 def test_a_loss_to_start_from_brings_its_statistics_and_its_mixes(measured: EvolutionResult, tmp_path: Path) -> None:
@@ -432,7 +442,7 @@ def test_a_loss_to_start_from_brings_its_statistics_and_its_mixes(measured: Evol
     first, second = (load_loss(it.run) for it in (measured, evolved))
     for name in ("obs_mean", "obs_std"):
         np.testing.assert_array_equal(first.tensors[name], second.tensors[name])
-    learner = Evolution(settings).learned
+    learner = Evolution(settings).vector.learned
     before, after = (learner.unravel(jnp.asarray(it.phi)) for it in (first, second))
     np.testing.assert_array_equal(after.mixes, before.mixes)  # they stay fixed
     np.testing.assert_array_equal(after.mix_bias, before.mix_bias)

@@ -19,7 +19,7 @@ from mutations import Files, mutate
 
 import epg
 from epg.core.errors import BadInput, require
-from epg.evaluation.protocol import fitting_learner
+from epg.evaluation.fitting import fitting_learner
 from epg.evolution.loop import Evolution, evolve_run
 from epg.evolution.runs import create_run, open_run
 from epg.recipes import preset

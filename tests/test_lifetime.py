@@ -23,10 +23,10 @@ from epg.families.registry import find_family
 from epg.learners.learned import LearnedLoss
 from epg.learners.registry import policy_gradient
 from epg.lifetime.batch import batch_of_lifetimes, inner_config
-from epg.lifetime.normalizer import FixedStats
+from epg.lifetime.normalizer import FixedStats, init_normalizer
 from epg.lifetime.policy_init import FRESH, initial_policy
 from epg.lifetime.scan_driver import run_lifetime
-from epg.lifetime.update import InnerConfig, begin, minibatches, update
+from epg.lifetime.update import InnerConfig, begin, minibatches, step_scale, update
 from epg.lifetime.window import build_experience, push
 from epg.policies.base import distribution
 from epg.policies.distributions import draw_noise
@@ -161,12 +161,14 @@ STARTED = {
 
 @pytest.mark.parametrize("name", STARTED)
 def test_an_empty_policy_init_is_a_fresh_draw_and_a_vector_is_the_parameters(name):
-    policy, key = STARTED[name], jax.random.key(5)
+    policy, key, empty = STARTED[name], jax.random.key(5), init_normalizer(3, 2)
     fresh = policy.init(key)
-    for ours, theirs in zip(jax.tree.leaves(initial_policy(policy, key, FRESH)), jax.tree.leaves(fresh), strict=True):
+    drawn, normalizer = initial_policy(policy, key, empty, FRESH)
+    assert normalizer is empty
+    for ours, theirs in zip(jax.tree.leaves(drawn), jax.tree.leaves(fresh), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     given = jnp.arange(ravel_pytree(fresh)[0].size, dtype=jnp.float32)
-    started = initial_policy(policy, key, given)
+    started, _ = initial_policy(policy, key, empty, given)
     assert jax.tree.structure(started) == jax.tree.structure(fresh)
     assert [leaf.shape for leaf in jax.tree.leaves(started)] == [leaf.shape for leaf in jax.tree.leaves(fresh)]
     np.testing.assert_array_equal(ravel_pytree(started)[0], given)
@@ -243,6 +245,11 @@ def test_step_size_falls_linearly_towards_its_end(rng):
     first = one_update(replace(config, lifetime=replace(config.lifetime, learning_rate_end=1e-2)), rollout)[1]
     for a, b in zip(*(jax.tree.leaves(it.params) for it in (first, one_update(steady, rollout)[1])), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def test_a_schedule_may_end_before_the_lifetime_does():
+    lifetime = LifetimeSettings(updates=5, anneal_updates=2, learning_rate=1e-2, learning_rate_end=2e-3)
+    np.testing.assert_allclose([step_scale(lifetime, jnp.int32(it)) for it in range(5)], [1, 0.6, 0.2, 0.2, 0.2])
 
 
 def test_kl_is_the_closed_form_between_before_and_after(rng):

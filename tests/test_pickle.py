@@ -74,7 +74,7 @@ from epg.core.runtime import use_single_thread
 use_single_thread()
 import pickle, _pickle, marshal
 import numpy as np
-from epg.evaluation.protocol import fitting_learner
+from epg.evaluation.fitting import fitting_learner
 from epg.evolution.loop import Evolution
 from epg.evolution.runs import open_run
 from epg.executors import wire

@@ -16,7 +16,8 @@ import epg
 from epg.cli import main
 from epg.core.errors import BadInput
 from epg.core.rng import Split, Stream, lifetime_key, stream_key
-from epg.evaluation.protocol import Method, policy_gradient_method, record, with_updates
+from epg.evaluation.protocol import Method, policy_gradient_method, record
+from epg.evaluation.transfer import with_updates
 from epg.families.appearance import Appearance, CameraPose, Marks, label_numbers
 from epg.families.mujoco.base import Clock, MujocoFamily
 from epg.families.registry import REGISTRY, find_family

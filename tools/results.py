@@ -26,7 +26,8 @@ import numpy as np  # noqa: E402
 
 from epg import api, zoo  # noqa: E402
 from epg.core.rng import Split  # noqa: E402
-from epg.evaluation.protocol import loss_method, ranked_worst, record, settings_of  # noqa: E402
+from epg.evaluation.fitting import settings_of  # noqa: E402
+from epg.evaluation.protocol import loss_method, ranked_worst, record  # noqa: E402
 from epg.evaluation.statistics import bootstrap, paired_difference  # noqa: E402
 from epg.evolution.task_sampling import task_sampler  # noqa: E402
 from epg.families.registry import find_family  # noqa: E402

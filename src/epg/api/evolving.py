@@ -103,9 +103,9 @@ def continue_run(
     return evolve_run(run, settings, executor, processes, on_epoch, cluster)
 
 
-def settings_for(family: str, name: PresetName, seed: int) -> Settings:
-    """Return a preset's settings for a family."""
-    return preset(family, name, seed=seed)
+def settings_for(family: str, name: PresetName, seed: int, learner: str = "learned") -> Settings:
+    """Return a preset's settings for a family, and for PPO as the learner its tuned ones."""
+    return preset(family, name, seed=seed, learner=learner)
 
 
 def load_settings(config: str | Path, family: FamilyLike = None, name: PresetName = "laptop") -> Settings:

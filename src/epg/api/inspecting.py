@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from epg.api.common import RUNS, FamilyLike, about, new_run_path, open_loss, origin, own_family, ppo_for
 from epg.core.errors import require
+from epg.evaluation.transfer import Transfer, with_updates
 from epg.families.registry import REGISTRY, name_of
 from epg.recipes import preset
 from epg.settings import to_dict
@@ -104,9 +105,9 @@ def render(
     directory = Path(out or base / new_run_path(f"render-{family}").name)
     check_out(directory)
     if artefact is not None:
-        filmed, source = protocol.loss_method(artefact, family, updates), artefact.manifest["sha256"]
+        filmed, source = protocol.loss_method(artefact, family, Transfer(updates)), artefact.manifest["sha256"]
     else:
-        settings, _ = ppo_for(protocol.with_updates(preset(family, "laptop"), updates), None, False)
+        settings, _ = ppo_for(with_updates(preset(family, "laptop"), updates), None, False)
         filmed, source = protocol.policy_gradient_method(settings, str(baseline)), None
     film = recording.record_film(filmed, seed, task, stages)
     title = f"{family}, held-out task {task}: trained by {'the ' if artefact else ''}{filmed.label}"

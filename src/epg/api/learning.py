@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from epg.api.common import (
     LIFETIMES,
@@ -20,14 +20,17 @@ from epg.api.common import (
     record_methods,
 )
 from epg.core.errors import require
+from epg.evaluation.transfer import Transfer, with_updates
 from epg.families.registry import name_of
 from epg.recipes import preset
 from epg.settings import to_dict
 from epg.storage.loss_artefact import LossArtefact
 from epg.storage.run import Run
+from epg.zoo import is_loss, load_loss
 
 if TYPE_CHECKING:
     from epg.envs.play import Episodes
+    from epg.evaluation.protocol import Method
     from epg.evaluation.result import LearningResult
     from epg.evaluation.updates import OnUpdate
     from epg.policies.trained import TrainedPolicy
@@ -40,19 +43,25 @@ def learn(
     tasks: int = 20,
     seed: int = 0,
     updates: int | None = None,
+    stretch: bool = False,
+    policy: Mapping[str, Any] | None = None,
     lifetimes: int = LIFETIMES,
     run: str | Path | None = None,
     on_update: OnUpdate | None = None,
 ) -> LearningResult:
     """Train fresh policies with a loss on held-out tasks (Algorithm 2), and save their curves.
 
-    Ten tasks are trained together; when they have ended, `on_update` is called with each of their updates.
+    Another `family` with the same spaces, another `policy` ({"hidden": (256, 256), "activation": "relu"}) and another
+    number of `updates` are transfer, and called so in the results. The step sizes of a longer lifetime are the evolved
+    ones, then the last of them; with `stretch` they fall over the whole lifetime. Ten tasks are trained together; when
+    they have ended, `on_update` is called with each of their updates.
     """
+    transfer = Transfer(updates, stretch, policy or {})
     artefact, family = open_loss(loss, family, run)
     from epg.evaluation.protocol import loss_method
 
     held_out = HeldOut(tasks, seed, lifetimes)
-    return record_methods([loss_method(artefact, family, updates)], held_out, run, origin(artefact), on_update)
+    return record_methods([loss_method(artefact, family, transfer)], held_out, run, origin(artefact), on_update)
 
 
 def baseline(
@@ -71,7 +80,7 @@ def baseline(
 
     check_run_path(run)
     family = name_of(family)
-    settings, tuned = ppo_for(protocol.with_updates(preset(family, "laptop"), updates), None, False)
+    settings, tuned = ppo_for(with_updates(preset(family, "laptop"), updates), None, False)
     method = protocol.policy_gradient_method(settings, name, None, tuned and name == "ppo")
     held_out, config = HeldOut(tasks, seed, lifetimes), {"settings": to_dict(settings)}
     return record_methods([method], held_out, run, config, on_update)
@@ -84,6 +93,8 @@ def compare(
     tasks: int = 20,
     seed: int = 0,
     updates: int | None = None,
+    stretch: bool = False,
+    policy: Mapping[str, Any] | None = None,
     others: Sequence[str | Path] = ("ppo",),
     ppo_steps: Sequence[int] = (PAPER_STEPS,),
     maml_steps: int | None = None,
@@ -93,36 +104,67 @@ def compare(
 ) -> LearningResult:
     """Compare a loss with other methods on the same held-out tasks.
 
-    `others` are ppo (tuned, from the same initial policies), and policies of `train_baseline`: a run directory, or
-    maml, rl2 or fixed for the newest one of this family below runs/. PPO gets as many environment steps as the loss,
-    and then each number of `ppo_steps`; an update of MAML gets as many as the loss, or `maml_steps`.
+    `others` are ppo (tuned, from the same initial policies); other losses and evolved initial policies (a run
+    directory, or the name of a loss); and policies of `train_baseline`: a run directory, or maml, rl2 or fixed for the
+    newest one of this family below runs/. PPO gets as many environment steps as the loss, and then each number of
+    `ppo_steps`; an update of MAML gets as many as the loss, or `maml_steps`. `policy`, `updates` and `stretch` are
+    those of `learn`.
     """
+    transfer = Transfer(updates, stretch, policy or {})
     for steps in ppo_steps:  # before minutes are spent on the loss
         require(steps > 0, f"PPO's steps must be above zero, not {steps}.")
     artefact, family = open_loss(loss, family, run)
     from epg.evaluation import protocol
+
+    first = protocol.loss_method(artefact, family, transfer)
+    methods, configs = [first], {}
+    for steps in dict.fromkeys([first.settings.lifetime.steps, *ppo_steps] if "ppo" in others else []):
+        methods.append(_ppo(first, steps))
+        configs[methods[-1].name] = to_dict(methods[-1].settings)
+    for named in (str(it) for it in others if it != "ppo"):
+        for method, config in _other(named, first, transfer, maml_steps):
+            methods.append(_told_apart(method, named, methods))
+            configs[methods[-1].name] = config
+    about = {**origin(artefact), "baselines": configs}
+    return record_methods(methods, HeldOut(tasks, seed, lifetimes), run, about, on_update)
+
+
+def _ppo(loss: Method, steps: int) -> Method:
+    """Return tuned PPO with the policies of a loss, for so many steps."""
+    from epg.evaluation.protocol import policy_gradient_method
+
+    settings, tuned = ppo_for(loss.settings, steps, loss.obs_stats is not None)
+    ppo = policy_gradient_method(settings, "ppo", loss.obs_stats, tuned)
+    same = steps == loss.settings.lifetime.steps
+    return ppo if same else replace(ppo, name=f"ppo-{steps}", label=f"PPO, {steps:,} steps")
+
+
+def _other(
+    named: str, first: Method, transfer: Transfer, maml_steps: int | None
+) -> list[tuple[Method, dict[str, Any]]]:
+    """Return the methods of another loss or of a trained baseline, each with what config.json says about it."""
+    from epg.evaluation.protocol import loss_method
     from epg.evaluation.trained_policies import policy_methods
     from epg.policies.trained import load_policy
 
-    trained = [load_policy(_trained_run(str(it), family)) for it in others if it != "ppo"]
+    family, steps = first.settings.family, first.settings.lifetime.steps
+    if is_loss(named):
+        loss = load_loss(named)
+        return [(loss_method(loss, family, transfer), origin(loss))]
+    trained = load_policy(_trained_run(named, family))
+    if maml_steps is not None and trained.manifest.get("baseline") == "maml":
+        steps = maml_steps
+    return [(it, {"options": trained.manifest["options"]}) for it in policy_methods(trained, first.settings, steps)]
 
-    own, stats = protocol.settings_of(artefact), protocol.obs_stats_of(artefact)
-    own = replace(protocol.with_updates(own, updates), family=family)
-    methods, configs = [protocol.loss_method(artefact, family, updates)], {}
-    for steps in dict.fromkeys([own.lifetime.steps, *ppo_steps] if "ppo" in others else []):
-        settings, tuned = ppo_for(own, steps, stats is not None)
-        ppo = protocol.policy_gradient_method(settings, "ppo", stats, tuned)
-        if steps != own.lifetime.steps:
-            ppo = replace(ppo, name=f"ppo-{steps}", label=f"PPO, {steps:,} steps")
-        methods.append(ppo)
-        configs[ppo.name] = to_dict(settings)
-    for policy in trained:
-        given = maml_steps if policy.manifest.get("baseline") == "maml" else None
-        found = policy_methods(policy, own, own.lifetime.steps if given is None else given)
-        methods += found
-        configs |= {it.name: {"options": policy.manifest["options"]} for it in found}
-    config = {**origin(artefact), "baselines": configs}
-    return record_methods(methods, HeldOut(tasks, seed, lifetimes), run, config, on_update)
+
+def _told_apart(method: Method, named: str, others: Sequence[Method]) -> Method:
+    """Return a method under a name and a label that no other has."""
+    names, number = {it.name for it in others}, 2
+    name = method.name
+    while name in names:
+        name, number = f"{method.name}-{number}", number + 1
+    taken, short = method.label in {it.label for it in others}, "/".join(Path(named).parts[-2:])
+    return replace(method, name=name, label=f"{method.label}, {short}" if taken else method.label)
 
 
 def _trained_run(named: str, family: str) -> Path:

@@ -93,6 +93,7 @@ def two_processes(settings: Settings, repeats: int) -> list[float]:
     lifetimes = LIFETIMES["host"]
     request = ShardRequest(
         initial_losses(short, lifetimes),
+        np.zeros((lifetimes, 0), np.float32),
         np.arange(lifetimes, dtype=np.int32),
         np.array(0, np.int32),
         np.array(0.0, np.float32),

@@ -31,7 +31,7 @@ from epg.settings import (
 
 @dataclass(frozen=True)
 class Evolve:
-    """Evolve a loss for a family of tasks (Algorithm 1)."""
+    """Evolve a loss for a family of tasks (Algorithm 1), or initial policies, or both."""
 
     family: Positional[Family]
     """Name of a family (see `epg tasks`) or module:attribute."""
@@ -63,6 +63,10 @@ class Evolve:
     """End with one line of JSON on standard output."""
     seed: int = 0
     """Seed from which every random number of the run is derived."""
+    learner: Literal["learned", "ppo"] = "learned"
+    """What trains policies: the learned loss, or tuned PPO, for which only the initial policy evolves (PPO+I)."""
+    evolve_init: bool = False
+    """Evolve the policy's initial parameters, too (EPG+I)."""
     policy: PolicySettings = field(default_factory=PolicySettings)
     loss: LossSettings = field(default_factory=LossSettings)
     lifetime: LifetimeSettings = field(default_factory=LifetimeSettings)
@@ -140,6 +144,7 @@ def evolve_defaults(arguments: Sequence[str]) -> Evolve | None:
     named = arguments[0] if arguments and not arguments[0].startswith("-") else None
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)  # reads what decides the other defaults
     first.add_argument("--preset", nargs="?", default="laptop", const="")
+    first.add_argument("--learner", nargs="?")
     first.add_argument("--config", nargs="?", type=Path)
     first.add_argument("--run", nargs="?", type=Path)
     first.add_argument("--resume", action="store_true")
@@ -157,6 +162,6 @@ def evolve_defaults(arguments: Sequence[str]) -> Evolve | None:
         settings = api.load_settings(given.config, named, given.preset)
         require(named is not None or ":" not in settings.family, f"{given.config} names code: name {settings.family}.")
     else:
-        settings = api.settings_for(str(named), given.preset, 0)
+        settings = api.settings_for(str(named), given.preset, 0, "ppo" if given.learner == "ppo" else "learned")
     values = {it.name: getattr(settings, it.name) for it in fields(Settings)}
     return Evolve(preset=given.preset, config=given.config, run=given.run, **values)

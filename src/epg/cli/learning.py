@@ -21,14 +21,38 @@ def curves_on(status: Callable[[str], None]) -> Callable[[Any], None]:
     return lambda update: status(f"done: {update.curve}") if update.update == 1 else None
 
 
+@dataclass(frozen=True)
+class PolicyOptions:
+    """Another policy than the one the loss was evolved with."""
+
+    hidden: tuple[int, ...] | None = None
+    """Width of each hidden layer; by default those of the evolution."""
+    activation: Literal["tanh", "relu", "elu", "silu"] | None = None
+    """Activation of the hidden layers; by default that of the evolution."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class Learn(WithLoss):
-    """Train fresh policies with a loss on held-out tasks (Algorithm 2)."""
+class WithTransfer(WithLoss):
+    """A verb that may train other policies, for longer."""
 
     updates: int | None = None
-    """Length of a lifetime in updates; by default that of the evolution."""
+    """Length of a lifetime in updates of the loss; by default that of the evolution."""
+    stretch: bool = False
+    """Stretch the schedule of the inner step size over --updates; by default it stays as evolved, then at its end."""
+    policy: PolicyOptions = PolicyOptions()
     lifetimes: int = api.LIFETIMES
     """Lifetimes per task, averaged."""
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Return what the API takes; of the policy only what was given."""
+        policy = {name: value for name, value in vars(self.policy).items() if value is not None}
+        return {**super().arguments, "policy": policy}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learn(WithTransfer):
+    """Train fresh policies with a loss on held-out tasks (Algorithm 2)."""
 
     def main(self) -> None:
         """Learn and print the table."""
@@ -38,19 +62,16 @@ class Learn(WithLoss):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compare(WithLoss):
+class Compare(WithTransfer):
     """Compare a loss with tuned PPO, MAML, RL² and fixed policies on the same held-out tasks."""
 
-    updates: int | None = None
-    """Length of a lifetime in updates of the loss; by default that of the evolution."""
     others: Annotated[tuple[str, ...], arg(name="with")] = ("ppo",)
-    """Methods to compare with: ppo; maml, rl2, fixed (the newest trained one below runs/); or run directories."""
+    """Methods to compare with: ppo; maml, rl2, fixed (the newest trained one below runs/); run directories of these
+    or of evolutions; names of losses."""
     ppo_steps: tuple[int, ...] = (api.PAPER_STEPS,)
     """Steps of further PPO runs, beside the one with as many steps as the loss."""
     maml_steps: int | None = None
     """Steps of one update of MAML; by default as many as the loss has in all."""
-    lifetimes: int = api.LIFETIMES
-    """Lifetimes per task, averaged."""
 
     def main(self) -> None:
         """Compare and print the table."""

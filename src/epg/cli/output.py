@@ -73,6 +73,8 @@ def print_result(result: dict[str, Any], as_json: bool) -> None:
             f"mean of {result['lifetimes']} lifetimes per task; standard deviation of the IQM over lifetimes: {spreads}"
         )
     for method in result["methods"].values():
+        if method["transfer"]:
+            say(f"transfer  {'; '.join(method['transfer'])}")
         if method["nonfinite"]:
             say(f"{method['nonfinite']} tasks of {method['label']} met a non-finite number.")
     say(f"report    {result['run']}/report.html")

@@ -39,7 +39,7 @@ class Losses(Verb):
                 [
                     {"name": it.name}
                     | {k: it.artefact.manifest[k] for k in keys}
-                    | {"reward": it.settings.loss.sees_reward, "fitness": it.fitness, "held_out": it.held_out}
+                    | {"reward": it.sees_reward, "fitness": it.fitness, "held_out": it.held_out}
                     | {"warm_start": it.artefact.manifest.get("warm_start")}
                     for it in found
                 ]
@@ -55,7 +55,7 @@ class Losses(Verb):
             start = manifest.get("warm_start")
             listing.add_row(
                 it.name if it.name == manifest["family"] else f"{it.name} ({manifest['family']})",
-                "seen" if it.settings.loss.sees_reward else "not seen",
+                "seen" if it.sees_reward else "not seen",
                 f"a {start['kind']}" if start else "fresh phi",
                 f"{manifest['env_steps'] / 1e6:.1f} M",
                 "{value:.3g} ({low:.3g} to {high:.3g})".format(**it.held_out["return"])

@@ -34,6 +34,7 @@ class Stream(IntEnum):
     LOSS = 8
     FIXED_POLICY = 9
     BATCH = 10
+    POOL = 11
 
 
 def lifetime_key(seed: Array | int, split: Array | int, epoch: Array | int, task: Array | int) -> Key:

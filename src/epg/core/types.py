@@ -11,7 +11,7 @@ class MetaParams(NamedTuple):
 
     phi: Array  # [D] flat loss parameters; [0] for PPO and REINFORCE
     alpha: Array  # guidance weight, shared by all lifetimes of a shard
-    policy_init: Array  # [P] flat initial policy parameters; [0]: drawn fresh
+    policy_init: Array  # [P] flat initial policy parameters; [0]: drawn fresh; of a pool: see lifetime/policy_init.py
 
 
 class Rollout(eqx.Module):

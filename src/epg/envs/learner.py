@@ -16,10 +16,10 @@ from epg.core.errors import require
 from epg.core.rng import Split, Stream, lifetime_key, stream_key
 from epg.core.runtime import jit
 from epg.core.types import MetaParams, Rollout
-from epg.evaluation.protocol import constants_of, loss_learner, obs_stats_of, with_updates
+from epg.evaluation.fitting import constants_of, loss_learner, obs_stats_of
+from epg.evaluation.transfer import with_updates
 from epg.families.gym_factory import episode_seed, flat_spaces
 from epg.lifetime.env_step import Actor, actor_of
-from epg.lifetime.policy_init import FRESH
 from epg.lifetime.update import InnerConfig, begin, minibatches, update
 from epg.policies.base import distribution
 from epg.policies.distributions import draw_noise
@@ -73,10 +73,10 @@ class Learner:
         self._config = InnerConfig(
             learner, self._policy, self._settings.lifetime, spaces, settings.loss.window, stats, constants
         )
-        self._meta = MetaParams(jnp.asarray(artefact.phi), jnp.zeros(()), FRESH)
+        self._meta = MetaParams(jnp.asarray(artefact.phi), jnp.zeros(()), jnp.asarray(artefact.policy_init))
         self._features = jnp.asarray(task_features, jnp.float32)
         self._key = lifetime_key(seed, Split.HELD_OUT, 0, task)
-        self._state = begin(self._config, self._key, FRESH)
+        self._state = begin(self._config, self._key, self._meta.policy_init)
         self._act, self._update = jit(self._emit), jit(partial(update, self._config))
         self._rows: list[tuple[Any, ...]] = []
         self._on_update = on_update

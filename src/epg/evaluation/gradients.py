@@ -15,7 +15,8 @@ from epg.core.errors import require
 from epg.core.rng import Key, Split
 from epg.core.types import Experience, InnerParams, MetaParams
 from epg.evaluation.batches import in_batches
-from epg.evaluation.protocol import fitting_learner, meta_params, obs_stats_of
+from epg.evaluation.fitting import fitting_learner, obs_stats_of
+from epg.evaluation.protocol import meta_params
 from epg.evaluation.statistics import Interval, bootstrap
 from epg.evolution.task_sampling import task_sampler
 from epg.families.registry import find_family
@@ -80,7 +81,7 @@ def measure_gradients(loss: LossArtefact, family: str, tasks: int, seed: int) ->
     learner = MeasuredLoss(learned, PPO(settings.ppo, policy, found.spaces))
     config = inner_config(settings, learner, policy, found, obs_stats_of(loss))
     run = batch_of_lifetimes(config, found, task_sampler(found, seed, Split.HELD_OUT))
-    meta = meta_params(loss.phi)
+    meta = meta_params(loss.phi, loss.policy_init)
     stats: GradientStats = in_batches(lambda index: run(meta, index, jnp.int32(0)).measured, tasks)
     norms = {name: value[:, -1] for name, value in stats.sensitivity._asdict().items()}
     if not settings.loss.sees_reward:

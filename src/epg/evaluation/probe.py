@@ -22,9 +22,11 @@ from jax.flatten_util import ravel_pytree
 from epg.core.errors import require
 from epg.core.rng import Key, Split
 from epg.evaluation.batches import in_batches
+from epg.evaluation.fitting import fitting_learner, obs_stats_of
 from epg.evaluation.gradients import LossGradients
-from epg.evaluation.protocol import fitting_learner, meta_params, obs_stats_of, ranked_worst, with_updates
+from epg.evaluation.protocol import meta_params, ranked_worst
 from epg.evaluation.statistics import Interval, bootstrap, paired_difference
+from epg.evaluation.transfer import with_updates
 from epg.evolution.task_sampling import task_sampler
 from epg.families.base import Family, HostFamily, JaxFamily
 from epg.families.mujoco.base import MujocoFamily
@@ -118,6 +120,8 @@ class Probe:
     obs_stats: FixedStats | None
     tasks: int
     seed: int
+    policy_init: np.ndarray
+    """The evolved initial policy; [0]: policies start fresh."""
 
     @classmethod
     def of(cls, loss: LossArtefact, family: str, tasks: int, seed: int) -> Probe:
@@ -125,7 +129,7 @@ class Probe:
         require(tasks > 0, f"tasks must be above zero, not {tasks}.")
         require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), not {seed}.")
         settings, learner = fitting_learner(loss, family)
-        return cls(replace(settings, family=family), learner, loss.phi, obs_stats_of(loss), tasks, seed)
+        return cls(settings, learner, loss.phi, obs_stats_of(loss), tasks, seed, loss.policy_init)
 
     def train(
         self, phi: np.ndarray | None = None, settings: Settings | None = None, family: Family | None = None
@@ -136,7 +140,7 @@ class Probe:
         learner = replace(self.learner, policy=policy)
         config = inner_config(settings, learner, policy, family, self.obs_stats)
         run = batch_of_lifetimes(config, family, task_sampler(family, self.seed, Split.HELD_OUT))
-        meta = meta_params(self.phi if phi is None else phi)
+        meta = meta_params(self.phi if phi is None else phi, self.policy_init)
         return in_batches(lambda index: np.asarray(run(meta, index, jnp.int32(0)).final_return), self.tasks)
 
     def results(self) -> Iterator[ProbeResult]:
@@ -153,12 +157,12 @@ class Probe:
         negated = negate_reward(family)
         if self.settings.loss.sees_reward and negated is not None:
             yield ProbeResult("reward negated", "interface", -self.train(family=negated), steps)
-        for name, changes in ARCHITECTURES.items():
+        for name, changes in ARCHITECTURES.items() if not self.policy_init.size else ():
             policy: PolicySettings = replace(self.settings.policy, **changes)
             yield ProbeResult(name, "architecture", self.train(settings=replace(self.settings, policy=policy)), steps)
         for length in LENGTHS:
             updates = max(1, round(length * self.settings.lifetime.updates))
-            settings = with_updates(self.settings, updates)
+            settings = with_updates(self.settings, updates, stretch=True)
             yield ProbeResult(f"{length:g} x length", "length", self.train(settings=settings), settings.lifetime.steps)
 
     def target_returns(self) -> np.ndarray:

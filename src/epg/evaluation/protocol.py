@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -10,28 +10,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.flatten_util import ravel_pytree
 
-from epg.core.errors import BadInput, require
+from epg.core.errors import require
 from epg.core.rng import Split
-from epg.core.spaces import Spaces
 from epg.core.types import LifetimeResult, MetaParams
 from epg.evaluation.batches import BATCH, in_batches, of_lifetime
+from epg.evaluation.fitting import check_family, obs_stats_of, settings_of
 from epg.evaluation.statistics import Interval, bootstrap, iqm, paired_difference
+from epg.evaluation.transfer import Transfer, differences
 from epg.evaluation.updates import OnUpdate, updates_of
-from epg.evolution.loop import stats_of
 from epg.evolution.task_sampling import task_sampler
-from epg.families.registry import find_family, is_registered
+from epg.families.registry import find_family
 from epg.learners.base import Learner
-from epg.learners.learned import LearnedLoss
-from epg.learners.registry import policy_gradient
+from epg.learners.registry import evolution_learner, policy_gradient
 from epg.lifetime.batch import batch_of_lifetimes, inner_config
 from epg.lifetime.env_step import actor_of
-from epg.lifetime.normalizer import Constants, FixedStats
+from epg.lifetime.normalizer import FixedStats
 from epg.lifetime.policy_init import FRESH
 from epg.policies.mlp import MlpPolicy
 from epg.policies.trained import Architecture, TrainedPolicy, describe
-from epg.settings import Settings, flat, from_dict
+from epg.settings import GuidanceSettings, Settings
 from epg.storage.loss_artefact import LossArtefact
 
 
@@ -53,10 +51,14 @@ class Method:
     """Fixed observation statistics, if any."""
     tuned: bool = True
     """Whether its settings were chosen for this family (always true of a loss)."""
-    start: TrainedPolicy | None = None
-    """The policy that lifetimes start from (MAML, RL², fixed policies); None: fresh ones."""
+    policy: Architecture | None = None
+    """The policy that lifetimes train or deploy; None: the MLP of the settings."""
+    policy_init: Array | np.ndarray = field(default_factory=lambda: FRESH)
+    """Its initial parameters, flat (MAML, RL², fixed policies, evolved ones); [0]: drawn fresh."""
     meta_steps: int = 0
     """Environment steps on training tasks that it cost before: evolution, meta-training, search."""
+    transfer: tuple[str, ...] = ()
+    """In what its lifetimes differ from those it was evolved for."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,8 @@ class MethodResult:
     """Whether its settings were chosen for this family (always true of a loss)."""
     meta_steps: int = 0
     """Environment steps on training tasks that it cost before: evolution, meta-training, search."""
+    transfer: tuple[str, ...] = ()
+    """In what its lifetimes differ from those it was evolved for."""
     policies: tuple[TrainedPolicy, ...] = ()
     """The trained policies, one per task: of its first lifetime."""
     lifetimes: int = 1
@@ -114,64 +118,30 @@ def ranked_worst(final: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(final), final, finite.min())
 
 
-def settings_of(loss: LossArtefact) -> Settings:
-    """Return the settings a loss was evolved with."""
-    return from_dict(Settings, loss.manifest["settings"], "the loss's settings")
+def loss_method(loss: LossArtefact, family: str, transfer: Transfer = Transfer()) -> Method:  # noqa: B008 (frozen)
+    """Return a loss that trains in a family, from its evolved initial policy if it has one; alpha is 0.
 
-
-def obs_stats_of(loss: LossArtefact) -> FixedStats | None:
-    """Return the fixed observation statistics of a loss, if it has any."""
-    try:
-        return stats_of(loss.tensors, int(loss.manifest["spaces"]["observation"]))
-    except (ValueError, KeyError) as error:
-        raise BadInput(f"the loss is damaged: {error}.") from None
-
-
-def fitting_learner(loss: LossArtefact, family: str) -> tuple[Settings, LearnedLoss]:
-    """Return the settings and the learner of a loss, once everything in the artefact agrees with the family."""
-    found, made_for = find_family(family), loss.manifest["family"]
-    settings, learner = loss_learner(loss, found.spaces, family)
-    require(
-        made_for != family or loss.manifest["family_version"] == found.version,
-        f"the loss was evolved on version {loss.manifest['family_version']} of {family}, this is {found.version}.",
+    Of an initial policy that was evolved for PPO, it is PPO from there (PPO+I).
+    """
+    evolved, spaces = settings_of(loss), find_family(family).spaces
+    check_family(loss, family)
+    settings = replace(transfer.apply(replace(evolved, family=family)), guidance=GuidanceSettings())
+    changes = differences(evolved, settings)
+    same = not any(it.startswith("policy.") for it in changes)
+    require(same or not evolved.evolve_init, "an evolved initial policy fits no other policy than its own.")
+    label = "evolved loss" if loss.manifest.get("epochs", 1) else "loss before evolution"
+    name, label = ("epg", label) if evolved.learner == "learned" else ("ppo", "PPO")
+    return Method(
+        f"{name}-i" if evolved.evolve_init else name,
+        label + ("+I" if evolved.evolve_init else "") + (" (transfer)" if changes else ""),
+        settings,
+        evolution_learner(settings, spaces, MlpPolicy(settings.policy, spaces)),
+        loss.phi,
+        obs_stats_of(loss),
+        policy_init=loss.policy_init,
+        meta_steps=loss.manifest.get("env_steps", 0),
+        transfer=changes,
     )
-    return replace(settings, family=family), learner
-
-
-def loss_learner(loss: LossArtefact, spaces: Spaces, where: str) -> tuple[Settings, LearnedLoss]:
-    """Return the settings and the learner of a loss, once it fits the spaces of `where`."""
-    settings, evolved_for = settings_of(loss), from_dict(Spaces, loss.manifest["spaces"], "the loss's spaces")
-    unused = set() if "task-features" in settings.loss.inputs else {"features"}
-    differing = [
-        f"{name} {value} instead of {flat(spaces)[name]}"
-        for name, value in flat(evolved_for).items()
-        if value != flat(spaces)[name] and name not in unused
-    ]
-    made_for = loss.manifest["family"]
-    require(not differing, f"the loss does not fit {where}, it was evolved for {made_for}: {', '.join(differing)}.")
-    learner = LearnedLoss(settings.loss, MlpPolicy(settings.policy, spaces), spaces, settings.lifetime.replay)
-    try:
-        dimension = learner.dimension
-    except (TypeError, ValueError, OverflowError) as error:  # sizes that no array can have
-        raise BadInput(f"the loss's settings describe no network: {error}.") from error
-    require(
-        dimension == len(loss.phi),
-        f"the loss has {len(loss.phi)} parameters where its settings need {dimension}.",
-    )
-    return settings, learner
-
-
-def constants_of(family: str) -> Constants:
-    """Return the observations that are constant within a lifetime of a family, as far as it is known here."""
-    constants: Constants = find_family(family).constant_inputs if is_registered(family) else ()
-    return constants
-
-
-def loss_method(loss: LossArtefact, family: str, updates: int | None = None) -> Method:
-    """Return a loss that trains in a family; alpha is 0."""
-    settings, learner = fitting_learner(loss, family)
-    method = Method("epg", "evolved loss", with_updates(settings, updates), learner, loss.phi, obs_stats_of(loss))
-    return replace(method, meta_steps=loss.manifest.get("env_steps", 0))
 
 
 def policy_gradient_method(
@@ -199,12 +169,10 @@ def record(
     require(tasks > 0, f"tasks must be above zero, not {tasks}.")
     require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), not {seed}.")
     settings, family = method.settings, find_family(method.settings.family)
-    first = method.start
-    policy = MlpPolicy(settings.policy, family.spaces) if first is None else first.policy
-    start = FRESH if first is None else ravel_pytree(first.params)[0]
+    policy = method.policy or MlpPolicy(settings.policy, family.spaces)
     config = inner_config(settings, method.learner, policy, family, method.obs_stats)
     run = batch_of_lifetimes(config, family, of_lifetime(task_sampler(family, seed, split)))
-    meta = meta_params(method.phi, start)
+    meta = meta_params(method.phi, method.policy_init)
 
     def live(index: Array, lifetime: int) -> LifetimeResult:
         result: LifetimeResult = run(meta, index, jnp.int32(lifetime))
@@ -225,13 +193,14 @@ def record(
         np.mean([it.kl for it in results], axis=0),
         method.tuned,
         method.meta_steps,
+        method.transfer,
         _policies(results[0], policy, {**describe(policy, settings, method.label, family), "seed": seed}),
         lifetimes=lifetimes,
         spread=float(np.std([iqm(ranked_worst(it)) for it in final], ddof=1)) if lifetimes > 1 else 0.0,
     )
 
 
-def meta_params(phi: np.ndarray, policy_init: Array = FRESH) -> MetaParams:
+def meta_params(phi: np.ndarray, policy_init: Array | np.ndarray = FRESH) -> MetaParams:
     """Return what the lifetimes of one batch are given: the same phi and first policy each, no guidance."""
     phis, policies = (jnp.tile(jnp.asarray(it)[None], (BATCH, 1)) for it in (phi, policy_init))
     return MetaParams(phis, jnp.zeros(()), policies)
@@ -254,14 +223,6 @@ def _policies(result: LifetimeResult, policy: Architecture, manifest: dict[str, 
     )
 
 
-def with_updates(settings: Settings, updates: int | None) -> Settings:
-    """Return settings with another number of updates in a lifetime."""
-    if updates is None:
-        return settings
-    require(updates > 0, f"updates must be above zero, not {updates}.")
-    return replace(settings, lifetime=replace(settings.lifetime, updates=updates))
-
-
 def table(results: list[MethodResult], family: str, seed: int) -> dict[str, Any]:
     """Summarize for tables, scripts and figures; with several methods, paired differences of the first to each."""
     first = results[0]
@@ -280,6 +241,7 @@ def table(results: list[MethodResult], family: str, seed: int) -> dict[str, Any]
                 "steps_per_update": it.steps_per_update,
                 "tuned": it.tuned,
                 "meta_steps": it.meta_steps,
+                "transfer": list(it.transfer),
                 "interval": it.interval.to_dict(),
                 "nonfinite": it.nonfinite,
                 "spread": it.spread,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
 from epg.baselines.maml import Maml
 from epg.core.errors import require
@@ -56,7 +57,8 @@ def _lived(settings: Settings, steps: int, updates: int) -> Settings:
 
 def _method(name: str, label: str, trained: TrainedPolicy, settings: Settings, learner: Learner) -> Method:
     stats, spent = FixedStats(trained.mean, trained.std), trained.manifest["env_steps"]
-    return Method(name, label, settings, learner, np.zeros(0, np.float32), stats, False, trained, spent)
+    init = ravel_pytree(trained.params)[0]
+    return Method(name, label, settings, learner, np.zeros(0, np.float32), stats, False, trained.policy, init, spent)
 
 
 def _check_fit(trained: TrainedPolicy, family: str) -> None:

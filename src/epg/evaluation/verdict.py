@@ -6,6 +6,11 @@ MIN_TASKS = 10
 """With fewer tasks there is no verdict."""
 
 
+def subject(label: str) -> str:
+    """Return a method's label as the subject of a sentence: PPO, but the evolved loss."""
+    return label if label[:1].isupper() else f"The {label}"
+
+
 def verdicts(summary: dict[str, Any]) -> list[str]:
     """Say in one sentence per method what the paired interval says; nothing with fewer than ten tasks."""
     methods = list(summary["methods"].values())
@@ -16,11 +21,11 @@ def verdicts(summary: dict[str, Any]) -> list[str]:
         difference = other["difference"]
         tuning = "tuned for this family" if other["tuned"] else "not tuned for this family"
         name = f"{other['label']} ({other['steps']:,} steps, {other['updates']:,} updates, {tuning})"
-        loss, interval = methods[0]["label"], "the 95 % interval of the paired difference"
+        loss, interval = subject(methods[0]["label"]), "the 95 % interval of the paired difference"
         if difference["low"] > 0:
-            sentences.append(f"The {loss} is better than {name}: {interval} is above zero.")
+            sentences.append(f"{loss} is better than {name}: {interval} is above zero.")
         elif difference["high"] < 0:
-            sentences.append(f"The {loss} is worse than {name}: {interval} is below zero.")
+            sentences.append(f"{loss} is worse than {name}: {interval} is below zero.")
         else:
-            sentences.append(f"The {loss} and {name} cannot be told apart: {interval} includes zero.")
+            sentences.append(f"{loss} and {name} cannot be told apart: {interval} includes zero.")
     return sentences

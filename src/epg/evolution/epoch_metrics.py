@@ -20,6 +20,7 @@ class Lifetimes(NamedTuple):
     nonfinite: np.ndarray
     diverged: np.ndarray
     env_steps: np.ndarray
+    end: np.ndarray
 
     @classmethod
     def of(cls, results: list[ShardResult]) -> Self:

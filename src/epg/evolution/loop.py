@@ -19,26 +19,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from epg.core.errors import BadInput, require
 from epg.core.interrupts import uninterrupted
-from epg.core.plain import plain
 from epg.core.rng import Stream, run_key
 from epg.evolution.epoch_metrics import EpochMetrics, Lifetimes, epoch_metrics
 from epg.evolution.fitness import half_cosines, shape_fitness
 from epg.evolution.observation_stats import measure_observations, measure_statistics
+from epg.evolution.policy_pool import TENSOR, PolicyPool
 from epg.evolution.strategy import Strategy
 from epg.evolution.task_sampling import assign_tasks
+from epg.evolution.vector import EvolvedVector
 from epg.evolution.worker import BUILD, ShardRequest, ShardResult, work_config
 from epg.executors import Cluster, check_executor, make_executor
 from epg.families.registry import find_family
-from epg.learners.learned import LearnedLoss
 from epg.lifetime.normalizer import FixedStats
-from epg.loss.blocks import blocks
-from epg.policies.mlp import MlpPolicy
+from epg.lifetime.policy_init import end_size
 from epg.settings import Settings, to_dict
 from epg.storage.checkpoint_writer import CheckpointWriter
 from epg.storage.files import write_json
@@ -62,7 +60,7 @@ class EvolutionResult:
     loss_sha256: str
     """Digest of the loss that was saved."""
     phi: np.ndarray
-    """The evolved loss parameters, [D]."""
+    """The evolved loss parameters, [D]; [0] if only an initial policy for PPO was evolved."""
 
 
 OnEpoch = Callable[[EpochMetrics], None]
@@ -71,19 +69,30 @@ OnEpoch = Callable[[EpochMetrics], None]
 class Evolution:
     """An evolution in progress: the state of the ES, the next epoch, and what was spent."""
 
-    def __init__(self, settings: Settings, phi: np.ndarray | None = None) -> None:
+    def __init__(
+        self, settings: Settings, phi: np.ndarray | None = None, policy_init: np.ndarray | None = None
+    ) -> None:
+        """Begin at a fresh vector, or at the `phi` and the initial policy of a warm start."""
         self.settings, self.family = settings, find_family(settings.family)
-        self.learned = LearnedLoss(settings.loss, MlpPolicy(settings.policy, self.family.spaces), self.family.spaces)
-        fresh = self.learned.initial_phi(run_key(settings.seed, Stream.LOSS))
-        require(phi is None or phi.shape == fresh.shape, "the loss to start from has another number of parameters.")
-        self.start_at(fresh if phi is None else jnp.asarray(phi))
-        self._blocks = blocks(settings.loss, self.family.spaces)
+        self.vector = EvolvedVector(settings, self.family.spaces)
+        self.start_at(self.vector.initial() if phi is None else self.vector.start(phi, policy_init))
+        self._blocks = self.vector.blocks
+        self.pool: PolicyPool | None = None
+        if settings.evolution.pool:
+            width = end_size(self.vector.policy, self.family.spaces)
+            self.pool = PolicyPool(settings.evolution.pool, width, settings.seed)
         self.obs_stats: FixedStats | None = None
         self.next_epoch, self.env_steps = 0, 0
 
-    def start_at(self, phi: Array) -> None:
-        """Begin the ES at phi."""
-        self.strategy = Strategy(self.settings.evolution, phi, self.learned.evolves)
+    def start_at(self, vector: Array) -> None:
+        """Begin the ES at this vector."""
+        self.strategy = Strategy(self.settings.evolution, vector, self.vector.share)
+
+    @property
+    def evolved(self) -> dict[str, np.ndarray]:
+        """Return phi and, if it evolves, the initial policy, by their names in the artefact."""
+        phi, policy_init = self.vector.split(self.strategy.phi)
+        return {"phi": phi} | ({"policy_init": policy_init} if policy_init.size else {})
 
     def measure(self) -> bool:
         """Measure what the settings need to know of the family; return whether there was anything to measure."""
@@ -91,14 +100,14 @@ class Evolution:
         if settings.policy.obs_stats == "fixed":
             self.obs_stats, spent = measure_observations(settings)
             self.env_steps += spent
-        if settings.loss.modulation == "transitions":
+        if self.vector.has_loss and settings.loss.modulation == "transitions":
             scale, spent = measure_statistics(settings, self.obs_stats)
             self.env_steps += spent
-            self.start_at(self.learned.initial_phi(run_key(settings.seed, Stream.LOSS), scale))
+            self.start_at(self.vector.initial(scale))
         return self.env_steps > 0
 
     def ask(self) -> np.ndarray:
-        """Return the perturbed losses of the next epoch, [V, D]."""
+        """Return the perturbed vectors of the next epoch, [V, D + P]."""
         return self.strategy.ask(run_key(self.settings.seed, Stream.NOISE, self.next_epoch))
 
     @property
@@ -112,12 +121,16 @@ class Evolution:
         loss, task = assign_tasks(evolution)
         epoch = np.array(self.next_epoch, np.int32)
         alpha = np.array(self.settings.guidance.alpha(self.next_epoch), np.float32)
+        phi, policy_init = self.vector.split(population[loss])
+        if self.pool is not None:
+            policy_init = self.pool.starts(self.next_epoch, int(task.max()) + 1)[task]
         shards = [slice(start, start + evolution.shard) for start in range(0, evolution.lifetimes, evolution.shard)]
-        requests = [ShardRequest(population[loss[rows]], task[rows], epoch, alpha) for rows in shards]
+        requests = [ShardRequest(phi[it], policy_init[it], task[it], epoch, alpha) for it in shards]
         if self.measures_phi:
-            phi = np.tile(self.strategy.phi, (evolution.shard, 1))
+            own, init = self.vector.split(np.tile(self.strategy.phi, (evolution.shard, 1)))
+            fresh = init if self.pool is None else np.zeros_like(policy_init[: evolution.shard])
             tasks = evolution.lifetimes + np.arange(evolution.shard, dtype=np.int32)  # of no other loss
-            requests.append(ShardRequest(phi, tasks, epoch, np.array(0.0, np.float32)))
+            requests.append(ShardRequest(own, fresh, tasks, epoch, np.array(0.0, np.float32)))
         return requests
 
     def tell(self, population: np.ndarray, results: list[ShardResult], seconds: float) -> EpochMetrics:
@@ -127,6 +140,8 @@ class Evolution:
         shaped = shape_fitness(table, evolution.task_sharing)
         cosine = half_cosines(population - self.strategy.phi, shaped, self._blocks)
         self.strategy.tell(population, shaped)
+        if self.pool is not None:
+            self.pool.add(self.next_epoch, lifetimes.end[: evolution.lifetimes])
         metrics = epoch_metrics(
             self.settings, self.next_epoch, lifetimes, cosine, float(np.linalg.norm(self.strategy.phi)), seconds
         )
@@ -135,13 +150,16 @@ class Evolution:
 
     def tensors(self) -> dict[str, np.ndarray]:
         """Return what a checkpoint needs."""
-        return self.strategy.state() | _stats_tensors(self.obs_stats)
+        pool = {} if self.pool is None else {TENSOR: self.pool.rows}
+        return self.strategy.state() | _stats_tensors(self.obs_stats) | pool
 
     def restore(self, checkpoint: Checkpoint, path: Path) -> None:
         """Continue from a checkpoint of the run at `path`."""
         try:
             self.strategy.restore(checkpoint.tensors)
             self.obs_stats = stats_of(checkpoint.tensors, self.family.spaces.observation)
+            if self.pool is not None:
+                self.pool.restore(checkpoint.tensors[TENSOR])
             env_steps = checkpoint.info["env_steps"]
             if type(env_steps) is not int or env_steps < 0:
                 raise ValueError("env_steps is not a number of steps")
@@ -150,12 +168,12 @@ class Evolution:
         self.next_epoch, self.env_steps = checkpoint.epoch, env_steps
 
     def save_loss(self, run: Run) -> EvolutionResult:
-        """Save the loss artefact."""
+        """Save the loss artefact: in the run, or before the first epoch in its folder `first`."""
         run.check_place()
-        curve = [record["fitness_mean"] for record in read_metrics(run.metrics)]
-        tensors = {"phi": self.strategy.phi} | _stats_tensors(self.obs_stats)
-        digest = save_loss(run.path, tensors, self.manifest(run, curve))
-        return EvolutionResult(run.path, self.next_epoch, self.env_steps, digest, self.strategy.phi)
+        curve = [record["fitness_mean"] for record in read_metrics(run.metrics)] if self.next_epoch else []
+        tensors = self.evolved | _stats_tensors(self.obs_stats)
+        digest = save_loss(run.path if self.next_epoch else run.first, tensors, self.manifest(run, curve))
+        return EvolutionResult(run.path, self.next_epoch, self.env_steps, digest, tensors["phi"])
 
     def manifest(self, run: Run, curve: list[float | None]) -> dict[str, Any]:
         """Describe the loss: what it is for and where it came from."""
@@ -205,8 +223,9 @@ def evolve_run(
     check_executor(executor, processes)
     with run.lock():
         evolution = _resume_or_begin(run, settings)
-        if run.config["settings"] != plain(to_dict(settings)):  # more epochs than before
-            write_json(run.path / "config.json", {**run.config, "settings": to_dict(settings)})
+        _lengthen(run, settings.evolution.epochs)
+        if evolution.next_epoch == 0:
+            evolution.save_loss(run)
         config = work_config(settings, evolution.obs_stats)
         with (
             MetricsWriter.resume(run, evolution.next_epoch) as metrics,
@@ -231,6 +250,15 @@ def evolve_run(
                     _finish(evolution, run, writer)
                 raise
             return _finish(evolution, run, writer)
+
+
+def _lengthen(run: Run, epochs: int) -> None:
+    """Write a larger number of epochs into config.json; all else in it stays as it was written."""
+    settings = run.config["settings"]
+    evolution = settings.get("evolution", {})
+    if evolution.get("epochs", epochs) != epochs:
+        longer = {**settings, "evolution": {**evolution, "epochs": epochs}}
+        write_json(run.path / "config.json", {**run.config, "settings": longer})
 
 
 def _resume_or_begin(run: Run, settings: Settings) -> Evolution:

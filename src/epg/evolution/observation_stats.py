@@ -4,18 +4,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from epg.core.rng import Split, Stream, run_key
+from epg.core.rng import Split
 from epg.core.types import LifetimeResult, MetaParams
 from epg.evolution.task_sampling import task_sampler
+from epg.evolution.vector import EvolvedVector
 from epg.evolution.worker import evolution_family
-from epg.learners.learned import LearnedLoss
 from epg.learners.registry import evolution_learner
 from epg.lifetime.batch import batch_of_lifetimes
 from epg.lifetime.normalizer import FixedStats, pool
 from epg.lifetime.update import InnerConfig
 from epg.lifetime.window import normalize_window
 from epg.loss.modulation import StatisticsScale, statistics_scale, transition_statistics
-from epg.policies.mlp import MlpPolicy
 from epg.settings import Settings
 
 
@@ -36,11 +35,11 @@ def measure_statistics(settings: Settings, obs_stats: FixedStats | None) -> tupl
 def _run_shard(settings: Settings, obs_stats: FixedStats | None) -> LifetimeResult:
     """Run a shard of training lifetimes with an initial loss that is not yet scaled."""
     family, number = evolution_family(settings), settings.evolution.shard
-    policy = MlpPolicy(settings.policy, family.spaces)
-    phi = LearnedLoss(settings.loss, policy, family.spaces).initial_phi(run_key(settings.seed, Stream.LOSS))
+    vector = EvolvedVector(settings, family.spaces)
+    policy = vector.policy
     learner = evolution_learner(settings, family.spaces, policy)
     window, constants = settings.loss.window, family.constant_inputs
     config = InnerConfig(learner, policy, settings.lifetime, family.spaces, window, obs_stats, constants)
     run = batch_of_lifetimes(config, family, task_sampler(family, settings.seed, Split.TRAIN))
-    meta = MetaParams(jnp.tile(phi, (number, 1)), jnp.float32(0.0), jnp.zeros((number, 0)))
-    return run(meta, jnp.arange(number, dtype=jnp.int32), jnp.int32(0))
+    phi, policy_init = (jnp.tile(jnp.asarray(it), (number, 1)) for it in vector.split(np.asarray(vector.initial())))
+    return run(MetaParams(phi, jnp.float32(0.0), policy_init), jnp.arange(number, dtype=jnp.int32), jnp.int32(0))

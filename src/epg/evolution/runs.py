@@ -8,9 +8,8 @@ from pathlib import Path
 from epg import __version__
 from epg.core.errors import require
 from epg.evolution.loop import Evolution, stats_of
+from epg.evolution.vector import EvolvedVector
 from epg.families.registry import find_family, is_registered
-from epg.learners.learned import LearnedLoss
-from epg.policies.mlp import MlpPolicy
 from epg.settings import Settings, flat, from_dict, to_dict
 from epg.storage.loss_artefact import check_start
 from epg.storage.run import RUN_FORMAT, Run
@@ -20,7 +19,7 @@ from epg.warm_starts import load_warm_start
 def check_settings(settings: Settings) -> None:
     """Refuse settings that the family contradicts, before anything is written."""
     family = find_family(settings.family)
-    LearnedLoss(settings.loss, MlpPolicy(settings.policy, family.spaces), family.spaces).dimension  # noqa: B018
+    EvolvedVector(settings, family.spaces).sizes  # noqa: B018
 
 
 def create_run(settings: Settings, path: Path, start: str | Path | None = None, licence: str | None = None) -> Run:
@@ -38,7 +37,7 @@ def create_run(settings: Settings, path: Path, start: str | Path | None = None, 
     if start is None:
         return Run.create(path, config)
     warm = load_warm_start(start, settings)
-    evolution = Evolution(settings, warm.phi)
+    evolution = Evolution(settings, warm.phi, warm.tensors.get("policy_init"))
     evolution.obs_stats = stats_of(warm.tensors, evolution.family.spaces.observation)
     run = Run.create(path, {**config, "warm_start": warm.source})
     run.save_checkpoint(0, evolution.tensors(), {"env_steps": warm.env_steps})

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from epg.core.rng import Split
+from epg.core.runtime import jit
 from epg.core.types import MetaParams
 from epg.evolution.task_sampling import task_sampler
 from epg.families.base import Family
@@ -17,6 +19,7 @@ from epg.families.registry import find_family
 from epg.learners.registry import evolution_learner
 from epg.lifetime.batch import batch_of_lifetimes, inner_config
 from epg.lifetime.normalizer import FixedStats
+from epg.lifetime.policy_init import flat_end
 from epg.policies.mlp import MlpPolicy
 from epg.settings import Settings, from_dict, to_dict
 
@@ -46,6 +49,8 @@ class ShardRequest(_Record):
 
     phi: np.ndarray
     """Loss parameters of each lifetime, [S, D]."""
+    policy_init: np.ndarray
+    """How each lifetime's policy starts, [S, ...]: see lifetime/policy_init.py."""
     task: np.ndarray
     """Index of its task, int32 [S]."""
     epoch: np.ndarray
@@ -66,6 +71,8 @@ class ShardResult(_Record):
     """Episodes that ended because the simulation diverged, [S]."""
     env_steps: np.ndarray
     """Environment steps simulated, [S]."""
+    end: np.ndarray
+    """Trained policies and their statistics, [S, K]; [S, 0] without a policy pool."""
 
 
 def work_config(settings: Settings, obs_stats: FixedStats | None) -> dict[str, Any]:
@@ -91,13 +98,14 @@ def build(config: dict[str, Any]) -> Callable[[Arrays], Arrays]:
     learner = evolution_learner(settings, family.spaces, policy)
     sampler = task_sampler(family, settings.seed, Split.TRAIN, settings.evolution.balanced)
     run = batch_of_lifetimes(inner_config(settings, learner, policy, family, obs_stats), family, sampler)
+    ends, keeps = jit(jax.vmap(flat_end)), settings.evolution.pool > 0
 
     def evaluate(arrays: Arrays) -> Arrays:
         request = ShardRequest.from_arrays(arrays)
-        fresh = jnp.zeros((len(request.task), 0))
-        meta = MetaParams(jnp.asarray(request.phi), jnp.asarray(request.alpha), fresh)
+        meta = MetaParams(*(jnp.asarray(it) for it in (request.phi, request.alpha, request.policy_init)))
         result = run(meta, jnp.asarray(request.task), jnp.asarray(request.epoch))
-        numbers = (result.final_return, result.nonfinite, result.diverged, result.env_steps)
+        end = ends(result.policy, result.normalizer) if keeps else np.zeros((len(request.task), 0), np.float32)
+        numbers = (result.final_return, result.nonfinite, result.diverged, result.env_steps, end)
         return ShardResult(*(np.asarray(it) for it in numbers)).to_arrays()
 
     return evaluate

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from epg.core.rng import Stream, run_key
-from epg.evaluation.protocol import fitting_learner
+from epg.evaluation.fitting import fitting_learner
 from epg.experiments.base import Data, Experiment, Need, Scale, Verdict
 from epg.experiments.lifetimes import epg, panels, record_panel
 from epg.experiments.training import Lab

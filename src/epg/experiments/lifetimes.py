@@ -8,22 +8,20 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
+from epg.evaluation.fitting import obs_stats_of, settings_of
 from epg.evaluation.protocol import (
     Method,
     MethodResult,
     curves,
     loss_method,
-    obs_stats_of,
     policy_gradient_method,
     ranked_worst,
     record,
-    settings_of,
     table,
-    with_updates,
 )
 from epg.evaluation.statistics import Interval, bootstrap, paired_difference
+from epg.evaluation.transfer import Transfer, with_updates
 from epg.experiments.base import MIN_TASKS, SEED, Data, Scale, Verdict
 from epg.experiments.training import Lab
 from epg.recipes import ppo_settings, recipe_of
@@ -77,9 +75,9 @@ def _record(method: Method, tasks: int) -> MethodResult:
 
 def _key(method: Method) -> Any:
     """Return what decides the lifetimes of a method, apart from its name."""
-    start = b"" if method.start is None else ravel_pytree(method.start.params)[0].tobytes()
+    start = np.asarray(method.policy_init).tobytes()
     stats = [] if method.obs_stats is None else [method.obs_stats.mean.tobytes(), method.obs_stats.std.tobytes()]
-    return method.settings, method.learner, method.phi.tobytes(), start, *stats
+    return method.settings, method.learner, method.policy, method.phi.tobytes(), start, *stats
 
 
 def merged(parts: Sequence[Data]) -> Data:
@@ -109,9 +107,10 @@ def headed(data: Data) -> dict[str, list[Lifetimes]]:
 
 
 def epg(loss: LossArtefact, family: str, steps: int | None = None) -> Method:
-    """Return a loss as a method, for lifetimes of its own length or of `steps`."""
+    """Return a loss as a method, for lifetimes of its own length or, with step sizes stretched, of `steps`."""
     size = settings_of(loss).lifetime.steps_per_update
-    return replace(loss_method(loss, family, None if steps is None else max(1, steps // size)), label="EPG")
+    transfer = Transfer() if steps is None else Transfer(max(1, steps // size), stretch=True)
+    return replace(loss_method(loss, family, transfer), label="EPG")
 
 
 def ppo(loss: LossArtefact, family: str, steps: int | None = None) -> Method:
@@ -165,7 +164,7 @@ def all_of(verdicts: Sequence[Verdict]) -> Verdict:
 
 def with_steps(settings: Settings, steps: int) -> Settings:
     """Return settings of lifetimes of so many steps."""
-    return with_updates(settings, max(1, steps // settings.lifetime.steps_per_update))
+    return with_updates(settings, max(1, steps // settings.lifetime.steps_per_update), stretch=True)
 
 
 def at_least(panel: Panel, first: str, second: str) -> Verdict:

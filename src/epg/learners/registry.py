@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from epg.core.errors import require
 from epg.core.spaces import Spaces
+from epg.learners.base import Learner
 from epg.learners.guided import GuidedLearner
 from epg.learners.learned import LearnedLoss
 from epg.learners.ppo import PPO
@@ -23,8 +24,10 @@ def policy_gradient(name: str, settings: Settings, spaces: Spaces, policy: Polic
     return POLICY_GRADIENTS[name](settings, spaces, policy)
 
 
-def evolution_learner(settings: Settings, spaces: Spaces, policy: Policy) -> LearnedLoss | GuidedLearner:
-    """Build the learner that evolution trains with: the learned loss, guided if the settings say so."""
+def evolution_learner(settings: Settings, spaces: Spaces, policy: Policy) -> Learner:
+    """Build the learner that evolution trains with: the learned loss, guided if the settings say so, or PPO (PPO+I)."""
+    if settings.learner != "learned":
+        return policy_gradient(settings.learner, settings, spaces, policy)
     learned = LearnedLoss(settings.loss, policy, spaces, settings.lifetime.replay)
     if settings.guidance.learner == "none":
         return learned

@@ -68,12 +68,14 @@ class UpdateStats(eqx.Module):
 
 def begin(config: InnerConfig, key: Key, policy_init: Array) -> LearnerState:
     """Begin a lifetime: initial policy, memory, optimizer, statistics, and an empty window."""
-    policy = initial_policy(config.policy, stream_key(key, Stream.POLICY), policy_init)
+    spaces = config.spaces
+    empty = init_normalizer(spaces.observation, spaces.action, config.obs_stats, config.constant_inputs)
+    policy, normalizer = initial_policy(config.policy, stream_key(key, Stream.POLICY), empty, policy_init)
     params = InnerParams(policy, config.learner.init(stream_key(key, Stream.LEARNER)))
     return LearnerState(
         params,
         config.optimizer.init(params),
-        init_normalizer(config.spaces.observation, config.spaces.action, config.obs_stats, config.constant_inputs),
+        normalizer,
         empty_window(config.window, config.spaces),
         jnp.zeros((), jnp.int32),
         jnp.zeros((), jnp.int32),
@@ -112,7 +114,9 @@ def step_scale(lifetime: LifetimeSettings, updates: Array) -> Array | None:
     """Return this update's step size relative to the first one; None if it never changes."""
     if lifetime.learning_rate_end is None:
         return None
-    passed = updates / lifetime.updates
+    passed = updates / lifetime.annealed
+    if lifetime.annealed < lifetime.updates:
+        passed = jnp.minimum(passed, 1.0)
     return 1.0 + passed * (lifetime.learning_rate_end / lifetime.learning_rate - 1.0)
 
 

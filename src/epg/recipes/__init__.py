@@ -21,6 +21,7 @@ from epg.recipes.base import (
     default_maml,
     default_recipe,
     default_rl2,
+    for_ppo,
     paper,
     ppo_settings,
     smoke,
@@ -40,13 +41,18 @@ def recipe_of(family: str) -> Recipe:
 
 
 def preset(family: Any, name: PresetName = "laptop", **values: Any) -> Settings:
-    """Return the settings to evolve a loss for `family` with; `values` change some: `**{"evolution.epochs": 20}`."""
+    """Return the settings to evolve a loss for `family` with; `values` change some: `**{"evolution.epochs": 20}`.
+
+    With `learner="ppo"` they evolve an initial policy for PPO (PPO+I), in PPO's tuned settings.
+    """
     family = name_of(family)
     choices = ", ".join(PRESETS)
     require(name in PRESETS, f"unknown preset {name!r}{did_you_mean(str(name), PRESETS)}: choose one of {choices}.")
     recipe = recipe_of(family)
     laptop = replace(recipe.laptop, family=family)
     settings = {"paper": lambda: paper(recipe, family), "smoke": lambda: smoke(laptop)}.get(name, lambda: laptop)()
+    if values.get("learner") == "ppo":
+        settings = for_ppo(settings, recipe)
     return with_values(settings, values, f"preset {name} of {family}")
 
 

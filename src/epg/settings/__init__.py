@@ -6,6 +6,7 @@ One file per section. The command line, the report and the figures read settings
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from epg.core.errors import require
 from epg.settings.baselines import MamlSettings, RL2Settings
@@ -44,6 +45,10 @@ class Settings:
     """Name of a registered family, or `module:attribute`."""
     seed: int = 0
     """Seed from which every random number of the run is derived."""
+    learner: Literal["learned", "ppo"] = "learned"
+    """What trains policies: the learned loss, or PPO, for which only the initial policy evolves (PPO+I)."""
+    evolve_init: bool = False
+    """Whether the policy's initial parameters evolve, too (EPG+I), instead of being drawn fresh in every lifetime."""
     policy: PolicySettings = field(default_factory=PolicySettings)
     loss: LossSettings = field(default_factory=LossSettings)
     lifetime: LifetimeSettings = field(default_factory=LifetimeSettings)
@@ -53,6 +58,12 @@ class Settings:
 
     def __post_init__(self) -> None:
         require(0 <= self.seed < 2**32, f"seed must lie in [0, 2^32), not {self.seed}.")
+        both = self.evolve_init and self.evolution.pool
+        require(not both, "evolve_init needs evolution.pool 0: policies start from one or from the other.")
+        if self.learner == "ppo":
+            require(self.evolve_init, "learner ppo needs evolve_init: PPO has no loss to evolve.")
+            plain = self.guidance.learner == "none" and not self.lifetime.replay
+            require(plain, "learner ppo needs guidance.learner none and no lifetime.replay.")
         require(
             not self.lifetime.replay or self.guidance.learner == "none",
             "lifetime.replay needs guidance.learner none: a policy gradient needs the newest transitions.",

@@ -6,6 +6,7 @@ from typing import Literal
 from epg.core.errors import require
 from epg.settings.checks import require_positive
 
+LARGEST_POOL = 2**12  # policies: 100 MB of the paper's
 TaskSharing = Literal["all", "pair", "none"]
 
 
@@ -42,6 +43,8 @@ class EvolutionSettings:
     """Steps at which episodes are cut during evolution, to save scoring time; by default the family's horizon."""
     phi_every: int = 10
     """Epochs between measurements of phi itself, without noise, in one more shard of lifetimes."""
+    pool: int = 0
+    """Policies of earlier epochs' lifetimes that are kept; half of the lifetimes begin with one of them (Fig. 12B)."""
     shard: int = 32
     """Lifetimes evaluated together: the unit of work. It is part of the result's identity; the number of processes
     is not."""
@@ -74,6 +77,7 @@ class EvolutionSettings:
             self.task_sharing != "pair" or self.antithetic,
             "evolution.task_sharing pair needs evolution.antithetic.",
         )
+        require(0 <= self.pool <= LARGEST_POOL, f"evolution.pool must lie in [0, {LARGEST_POOL}], not {self.pool}.")
         require(self.horizon is None or self.horizon > 0, f"evolution.horizon must be above zero, not {self.horizon}.")
         require(0 <= self.beta1 < 1, f"evolution.beta1 must lie in [0, 1), not {self.beta1}.")
         require(0 < self.beta2 < 1, f"evolution.beta2 must lie between 0 and 1, not {self.beta2}.")

@@ -15,7 +15,7 @@ from epg.storage.artefact import Kind
 from epg.storage.files import Tensors
 
 LOSS = Kind("loss", "loss", 2, {"parameters": int, "settings": dict, "seed": int, "epochs": int, "curve": list})
-OPTIONAL = "obs_mean", "obs_std"
+OPTIONAL = "obs_mean", "obs_std", "policy_init"
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,16 @@ class LossArtefact:
     """An evolved loss, ready to train policies."""
 
     phi: np.ndarray
-    """Loss parameters, float32 [D]."""
+    """Loss parameters, float32 [D]; [0] if there is only an initial policy, evolved for PPO."""
     tensors: Tensors
-    """All tensors: phi, and obs_mean and obs_std if observation statistics are fixed."""
+    """All tensors: phi; obs_mean and obs_std if observation statistics are fixed; policy_init if it evolved."""
     manifest: dict[str, Any]
     """What it is and where it came from."""
+
+    @property
+    def policy_init(self) -> np.ndarray:
+        """The evolved initial policy, float32 [P]; [0] if policies start fresh."""
+        return self.tensors.get("policy_init", np.zeros(0, np.float32))
 
 
 def save_loss(directory: str | Path, tensors: Mapping[str, np.ndarray], manifest: Mapping[str, Any]) -> str:
@@ -64,10 +69,12 @@ def _check(tensors: Tensors, manifest: Mapping[str, Any], path: str | Path) -> N
         f"{name} is damaged: it must hold the tensor phi, and beside it only {', '.join(OPTIONAL)}.",
     )
     phi = tensors["phi"]
-    require(
-        phi.dtype == np.float32 and phi.ndim == 1,
-        f"{name} is not a loss: phi must be a float32 vector, not {phi.dtype} of shape {phi.shape}.",
-    )
+    for key in {"phi", "policy_init"} & set(tensors):
+        value = tensors[key]
+        require(
+            value.dtype == np.float32 and value.ndim == 1,
+            f"{name} is not a loss: {key} must be a float32 vector, not {value.dtype} of shape {value.shape}.",
+        )
     require(
         len(phi) == manifest["parameters"],
         f"{name} is not the loss of its manifest: phi has length {len(phi)}, not {manifest['parameters']}.",

@@ -4,6 +4,7 @@ RUN/config.json                           the settings, in full
 RUN/metrics.jsonl, tensorboard/, logs/    what happened
 RUN/checkpoints/epoch-000012.safetensors  the newest two
 RUN/loss.safetensors, loss.json           the evolved loss and its manifest
+RUN/first/                                the loss before evolution, as an artefact of the same kind
 RUN/figures/, report.html                 drawn from the above
 """
 
@@ -121,6 +122,11 @@ class Run:
         return self.path / "checkpoints"
 
     @property
+    def first(self) -> Path:
+        """Directory of the loss before evolution."""
+        return self.path / "first"
+
+    @property
     def tensorboard(self) -> Path:
         """Directory that TensorBoard reads."""
         return self.path / "tensorboard"
@@ -174,7 +180,8 @@ class Run:
 
     def _sweep(self) -> None:
         # Files written aside by a process that was killed: with the lock held, nobody is still writing them.
-        for folder in (self.path, *(() if os.path.islink(self.checkpoints) else (self.checkpoints,))):
+        inside = [folder for folder in (self.checkpoints, self.first) if not os.path.islink(folder)]
+        for folder in (self.path, *inside):
             for leftover in folder.glob(".*.tmp"):
                 with contextlib.suppress(OSError):
                     leftover.unlink()

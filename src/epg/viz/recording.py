@@ -97,7 +97,7 @@ def record_film(filmed: Method, seed: int, number: int, stages: int) -> Film:
         if index in moments:
             actors.append(jax.tree.map(lambda leaf: leaf[row], driver.actors(learners)))
 
-    result = driver.run(keys, tasks, meta_params(filmed.phi), on_update)
+    result = driver.run(keys, tasks, meta_params(filmed.phi, filmed.policy_init), on_update)
     episode = jax.random.split(stream_key(key, Stream.SCORE), config.lifetime.scoring_episodes)[0]
     return Film(
         family,

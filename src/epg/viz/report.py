@@ -14,7 +14,7 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from epg.core.errors import require
-from epg.evaluation.verdict import verdicts
+from epg.evaluation.verdict import subject, verdicts
 from epg.storage.files import write_atomic
 from epg.viz.curves import fitness_over_epochs, learning_curves
 from epg.viz.run_reader import (
@@ -69,6 +69,9 @@ def _evolution(run: Path) -> dict[str, Any]:
     }
     if os.path.isfile(run / "loss.json"):
         facts["loss sha256"] = read_object(run / "loss.json", "sha256")["sha256"]
+    evolves = "the loss" if config["settings"].get("learner", "learned") == "learned" else ""
+    init = "the initial policy" + ("" if evolves else " of PPO") if config["settings"].get("evolve_init") else ""
+    facts["evolved"] = " and ".join(filter(None, (evolves, init)))
     facts["started from"] = "a fresh phi"
     if config.get("warm_start") is not None:
         warm_start = with_keys(config["warm_start"], run / "config.json", ("kind", "sha256"))
@@ -108,8 +111,8 @@ def _verdict(results: dict[str, Any]) -> str:
     """Say what the intervals allow to say, a sentence per compared method."""
     tasks, methods = results["tasks"], results["methods"]
     if len(methods) == 1:
-        name, method = next(iter(methods.items()))
-        who, interval = f"The {method['label']}" if name == "epg" else method["label"], method["interval"]
+        method = next(iter(methods.values()))
+        who, interval = subject(str(method["label"])), method["interval"]
         return (
             f"{who} reaches a final return of {_number(interval['value'])} "
             f"({_range(interval)}) on {tasks} held-out tasks after {results['steps']:,} steps."

@@ -114,6 +114,9 @@ def read_results(run: Path) -> dict[str, Any]:
         for what in ("steps", "updates", "steps_per_update"):
             _count(method[what], f"{what} of {name}", path)
         require(type(method["tuned"]) is bool, f"{path} is damaged: tuned of {name} is {method['tuned']!r}.")
+        transfer = method.setdefault("transfer", [])
+        phrases = isinstance(transfer, list) and all(isinstance(it, str) for it in transfer)
+        require(phrases, f"{path} is damaged: transfer of {name} is {transfer!r}.")
         method["interval"] = _interval(method["interval"], path)
         if number > 0:
             method["difference"] = _interval(method.get("difference"), path)

@@ -14,6 +14,12 @@ def start_from_loss(path: str | Path, settings: Settings) -> WarmStart:
     """Take phi and the observation statistics of a loss whose network is the one that the settings describe."""
     loss = load_loss(path)
     known = from_dict(Settings, loss.manifest["settings"], "the loss's settings")
+    require(
+        known.learner == settings.learner,
+        f"the start was evolved with --learner {known.learner}, not {settings.learner}.",
+    )
+    evolves = settings.evolve_init or not loss.policy_init.size
+    require(evolves, "the loss to start from has an evolved initial policy: add --evolve-init.")
     stats, wanted = known.policy.obs_stats, settings.policy.obs_stats
     require(stats == wanted, f"the loss to start from needs --policy.obs_stats {stats}, not {wanted}.")
     differing = [

@@ -30,7 +30,7 @@ class Loss(LossArtefact):
 
     def window(self, seed: int = 0) -> LossWindow:
         """Return an empty window for one lifetime."""
-        from epg.evaluation.protocol import constants_of, obs_stats_of
+        from epg.evaluation.fitting import constants_of, obs_stats_of
         from epg.lifetime.outside import LossWindow
 
         learner, lifetime = self._learner
@@ -43,7 +43,7 @@ class Loss(LossArtefact):
     @cached_property
     def _learner(self) -> tuple[LearnedLoss, LifetimeSettings]:
         from epg.core.spaces import Spaces
-        from epg.evaluation.protocol import loss_learner
+        from epg.evaluation.fitting import loss_learner
 
         spaces = from_dict(Spaces, self.manifest["spaces"], "the loss's spaces")
         settings, learner = loss_learner(self, spaces, "itself")
@@ -72,6 +72,11 @@ class LossEntry:
     """Returns of policies trained by it on held-out tasks, and PPO's on the same; None if not measured."""
 
     @property
+    def sees_reward(self) -> bool:
+        """Whether it learns from the reward at test time."""
+        return self.settings.learner == "ppo" or self.settings.loss.sees_reward
+
+    @property
     def fitness(self) -> float:
         """Mean fitness of the last epochs of its evolution."""
         curve = [value for value in self.artefact.manifest["curve"][-10:] if value is not None]
@@ -83,8 +88,16 @@ def zoo_names() -> list[str]:
     return sorted(path.parent.name for path in ZOO.glob(f"*/{LOSS.manifest}"))
 
 
+def is_loss(where: str | Path) -> bool:
+    """Return whether this names a loss of the zoo, or a place that holds one."""
+    return str(where) in zoo_names() or os.path.isfile(LOSS.paths(where)[0])
+
+
 def load_loss(where: str | Path) -> Loss:
-    """Load a loss by its name in the zoo, or from a run directory, loss.json or loss.safetensors."""
+    """Load a loss by its name in the zoo, or from a run directory, loss.json or loss.safetensors.
+
+    RUN/first is the loss of a run before evolution.
+    """
     if str(where) in zoo_names() and not os.path.exists(where):
         where = ZOO / str(where)
     if not os.path.exists(where):
@@ -95,9 +108,11 @@ def load_loss(where: str | Path) -> Loss:
 
 
 def list_losses(runs: Path) -> Iterator[LossEntry]:
-    """Yield the losses of the zoo, then those of the runs below `runs`; damaged ones are left out."""
+    """Yield the losses of the zoo, then the evolved ones of the runs below `runs`; damaged ones are left out."""
     for shipped, root in ((True, ZOO), (False, runs)):
         for manifest in sorted(root.glob(f"**/{LOSS.manifest}")) if os.path.isdir(root) else ():
+            if manifest.parent.name == "first":
+                continue
             try:
                 artefact = load_artefact(manifest)
                 settings = from_dict(Settings, artefact.manifest["settings"])
