@@ -132,7 +132,7 @@ def test_the_interquartile_mean_of_a_curve_is_that_of_the_tables(rng):
 
 
 def test_a_kl_below_the_axis_is_a_gap(tmp_path):
-    kl = np.tile([1.0, 1e-30, 1e-3, 0.0, 0.1], (4, 1))
+    kl = np.tile([500.0, 1e-30, 1e-3, 0.0, 0.1], (4, 1))
     method = run_reader.Lifetimes("epg", "EPG", 1, np.ones(4), np.ones((4, 5)), kl)
     axes = Figure().subplots()
     many = run_reader.Lifetimes("ppo", "PPO", 1, np.ones(1), np.ones((1, 5)), np.geomspace(1e-3, 1, 500)[None])
@@ -142,6 +142,7 @@ def test_a_kl_below_the_axis_is_a_gap(tmp_path):
     for line in axes.lines:
         drawn = np.asarray(line.get_ydata(), float)
         assert (drawn[np.isfinite(drawn)] >= axes.get_ylim()[0]).all()
+        assert (drawn[np.isfinite(drawn)] <= axes.get_ylim()[1]).all()
 
 
 def test_policies_that_never_change_have_no_panel_of_kl(tmp_path):

@@ -282,7 +282,7 @@ def scale_kl(axes: Axes, methods: Sequence[Lifetimes]) -> float:
         # Below it is rounding error, which would stretch the axis: a gap says so, a line would dive off the axis.
         floor = 0.5 * float(np.percentile(positive, 1))
         axes.set_yscale("log", nonpositive="mask")
-        axes.set_ylim(bottom=floor)
+        axes.set_ylim(floor, 2.0 * float(positive.max()))  # both: it is not scaled to what is drawn afterwards
         return floor
     return 0.0
 
