@@ -1,6 +1,7 @@
 """The command line: wrong calls end in one sentence and leave the disk as it was; right ones say what they promise."""
 
 import contextlib
+import inspect
 import io
 import json
 import os
@@ -14,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -828,14 +830,16 @@ def test_the_demonstration_evolves_compares_and_gives_verdicts(monkeypatch: pyte
     monkeypatch.setattr(demonstration, "FAMILIES", {"point-goal": "smaller, for a test"})
     monkeypatch.setattr(demonstration, "TASKS", TASKS)
     monkeypatch.setattr(demonstration.api, "settings_for", lambda family, name, seed: epg.preset(family, "smoke"))
+    assert inspect.signature(epg.compare).parameters["ppo_steps"].default == (8192,)
+    monkeypatch.setattr(demonstration.api, "compare", partial(epg.compare, ppo_steps=(256,)))  # sooner done
     done = call("demo", "--run", "out")
     assert done.code == 0
     assert "point-goal: smaller, for a test" in done.err
     results = read_json(Path("out/point-goal/compare/results.json"))
-    assert list(results["methods"]) == ["epg", "ppo", "ppo-8192"]
+    assert list(results["methods"]) == ["epg", "ppo", "ppo-256"]
     *_, first, second = done.out.splitlines()
     assert "PPO (128 steps, 1 updates, tuned for this family)" in first
-    assert "PPO, 8,192 steps (8,192 steps, 64 updates, tuned for this family)" in second
+    assert "PPO, 256 steps (256 steps, 2 updates, tuned for this family)" in second
 
 
 def test_the_demonstration_prints_json_only(monkeypatch: pytest.MonkeyPatch) -> None:
