@@ -1,7 +1,7 @@
 """A JAX family simulated on the host, step by step: what the host driver and the checker are tested on."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import jax
@@ -56,15 +56,15 @@ class Outside(HostFamily):
         diverged = ~jnp.all(jnp.isfinite(step.action))
         reward, terminated = step.after[-2], (step.after[-1] > 0) | diverged
         truncated = (step.age >= self.horizon) & ~terminated
-        done = terminated | truncated
-        readout = jnp.where(done, jnp.append(step.reset_state, jnp.zeros(2)), step.after)
+        reset = terminated | truncated if self.resets else terminated
+        readout = jnp.where(reset, jnp.append(step.reset_state, jnp.zeros(2)), step.after)
         return StepResult(
             next_observation=self.observation(step.after, task),
             reward=reward,
             terminated=terminated,
             truncated=truncated,
             diverged=diverged,
-            reset=done,
+            reset=reset,
             readout=readout,
         )
 
@@ -103,5 +103,15 @@ class Slowly:
 
 def outside(family: JaxFamily, kind: type[Outside] = Outside, **fields) -> Outside:
     """Return the same family, simulated by the host."""
-    shared = ("name", "version", "summary", "spaces", "horizon", "sample", "features", "constant_inputs")
+    shared = ("name", "version", "summary", "spaces", "horizon", "resets", "sample", "features", "constant_inputs")
     return kind(inside=family, **({name: getattr(family, name) for name in shared} | fields))
+
+
+def without_resets(family: JaxFamily) -> JaxFamily:
+    """Return point-goal without resets; its goal is reached when it moves east at 0.1 a second."""
+
+    def step(state, action, task):
+        after, reward, _ = family.step(state, action, task)
+        return after, reward, after.velocity[0] > 0.1
+
+    return replace(family, step=step, resets=False)

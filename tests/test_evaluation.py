@@ -263,6 +263,18 @@ def test_a_longer_lifetime_begins_as_the_evolved_one_and_then_keeps_the_last_ste
     assert Transfer(6).apply(shorter).lifetime.anneal_updates == 2
 
 
+def test_goals_are_counted_per_thousand_steps():
+    plain = result_of([1.0, 2.0])
+    reaching = replace(plain, reached=np.array([[1.0, 0.0], [2.0, 1.0]]))  # in 64 steps each
+    assert (plain.goals, table([plain], "point-goal", 0)["methods"]["epg"]["goals"]) == (None, None)
+    assert reaching.goals.value == pytest.approx(1000 * 2 / 64)
+    assert (reaching.goals.low, reaching.goals.high) == pytest.approx((1000 / 64, 3000 / 64))
+    assert table([reaching], "point-goal", 0)["methods"]["epg"]["goals"] == reaching.goals.to_dict()
+    assert [set(protocol.curves([it])) - set(protocol.curves([plain])) for it in (plain, reaching)] == [
+        set(), {"epg/reached"}
+    ]  # fmt: skip
+
+
 def test_settings_of_another_length_keep_the_rest():
     longer = with_updates(SETTINGS, 9, stretch=True)
     assert longer.lifetime == replace(SETTINGS.lifetime, updates=9)

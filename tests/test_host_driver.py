@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
-from outside import Outside, Slowly, outside
+from outside import Outside, Slowly, outside, without_resets
 from samples import run_epoch, small_settings
 
 from epg.core.rng import Split, Stream, lifetime_key, stream_key
@@ -44,6 +44,7 @@ def lifetimes(family, number: int = ROWS):
 
 # Gaussian actions and time limits only; discrete actions, terminations and time limits both.
 CASES = {"point-goal": ("learned", 20), "random-cart-pole": ("ppo", 12)}
+NO_RESETS = "point-goal without resets"
 
 
 def config_of(learner: str, family) -> InnerConfig:
@@ -63,8 +64,9 @@ def meta_of(phis) -> MetaParams:
 
 def case(name: str):
     """Return configuration, family and the meta-parameters of all rows."""
-    learner, horizon = CASES[name]
-    family = replace(find_family(name), horizon=horizon)
+    learner, horizon = CASES[name.split()[0]]
+    family = replace(find_family(name.split()[0]), horizon=horizon)
+    family = without_resets(family) if name == NO_RESETS else family
     config = config_of(learner, family)
     phi = config.learner.initial_phi(jax.random.key(0)) if learner == "learned" else jnp.zeros(0)
     return config, family, meta_of(jnp.tile(phi, (ROWS, 1)))
@@ -88,7 +90,9 @@ def test_groups_of_lifetimes_are_one_batch(monkeypatch, together):
     assert len(np.unique(np.asarray(theirs.kl)[:, 0])) == 6  # no two lifetimes are alike
 
 
-@pytest.mark.parametrize(("name", "start"), [("point-goal", "fresh"), ("random-cart-pole", "given")])
+@pytest.mark.parametrize(
+    ("name", "start"), [("point-goal", "fresh"), ("random-cart-pole", "given"), (NO_RESETS, "fresh")]
+)
 def test_host_driver_is_the_scan_driver(name, start):
     config, family, meta = case(name)
     keys, tasks = lifetimes(family)
@@ -105,6 +109,8 @@ def test_host_driver_is_the_scan_driver(name, start):
     for part in ("policy", "normalizer", "window"):
         for a, b in zip(*(jax.tree.leaves(getattr(it, part)) for it in (ours, theirs)), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+    np.testing.assert_array_equal(ours.reached, theirs.reached)
+    assert ours.reached.any() == (name != "point-goal")
     assert np.isfinite(ours.episode_return).any()
     assert not np.any(ours.nonfinite)
     assert not np.any(ours.diverged)

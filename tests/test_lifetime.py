@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
+from outside import without_resets
 from samples import CONTINUOUS, run_epoch, small_settings, some_rollout
 
 from epg.core.errors import BadInput
@@ -57,7 +58,7 @@ def slow_lifetime(config, family, task, meta, key):
 
     reset_key, action_key, shuffle_key = (stream_key(key, it) for it in (Stream.RESET, Stream.ACTION, Stream.SHUFFLE))
     learner, state = begin(config, key, meta.policy_init), reset(jax.random.fold_in(reset_key, 0), task)
-    returns, kl, rewards = np.full((UPDATES, M), np.nan), [], []
+    returns, kl, rewards, reached = np.full((UPDATES, M), np.nan), [], [], np.zeros(UPDATES, int)
     for index in range(UPDATES):
         noise = draw_noise(jax.random.fold_in(action_key, index), family.spaces, M)
         fresh, rows = jax.random.split(jax.random.fold_in(reset_key, index + 1), M), []
@@ -68,15 +69,27 @@ def slow_lifetime(config, family, task, meta, key):
             rewards.append(float(reward))
             truncated = len(rewards) == family.horizon and not terminated
             rows.append((observation, action, reward, terminated, jnp.asarray(truncated), observe(state, task)))
+            reached[index] += bool(terminated)
             if terminated or truncated:
-                returns[index, t] = sum(rewards)
-                state, rewards = reset(fresh[t], task), []
+                returns[index, t], rewards = sum(rewards), []
+            if terminated or (truncated and family.resets):
+                state = reset(fresh[t], task)
         rollout = Rollout(*(jnp.stack(column) for column in zip(*rows, strict=True)))
         batches = minibatches(config.lifetime, jax.random.fold_in(shuffle_key, index))
         learner, stats = learn(learner, rollout, family.features(task), meta, batches)
         kl.append(stats.kl)
         seen.extend(np.asarray(rollout.observation))
     scores = []
+    if not family.resets:  # the lifetime goes on
+        total = config.lifetime.scoring_episodes * family.horizon
+        noise = draw_noise(jax.random.fold_in(action_key, UPDATES), family.spaces, total)
+        fresh = jax.random.split(jax.random.fold_in(reset_key, UPDATES + 1), total)
+        for t in range(total):
+            action = act(learner.params.policy, observe(state, task), noise[t])
+            state, reward, terminated = step(state, action, task)
+            scores.append(float(reward) * family.horizon)
+            state = reset(fresh[t], task) if terminated else state
+        return learner.params.policy, returns, kl, np.mean(scores), np.array(seen), reached
     for key_ in jax.random.split(stream_key(key, Stream.SCORE), config.lifetime.scoring_episodes):
         noise = draw_noise(stream_key(key_, Stream.ACTION), family.spaces, family.horizon)
         state, total = reset(stream_key(key_, Stream.RESET), task), 0.0
@@ -87,18 +100,20 @@ def slow_lifetime(config, family, task, meta, key):
             if terminated:
                 break
         scores.append(total)
-    return learner.params.policy, returns, kl, np.mean(scores), np.array(seen)
+    return learner.params.policy, returns, kl, np.mean(scores), np.array(seen), reached
 
 
 STATS = FixedStats(np.float32([0.3, -0.2, 0.1, 0.5]), np.float32([1.0, 2.0, 0.5, 1.5]))
 
 # Time limits only; terminations and time limits both (a pole falls after some ten steps, or the limit comes); fixed
-# observation statistics; an observation that is declared constant within a lifetime.
+# observation statistics; an observation that is declared constant within a lifetime; ends that are goals, and time
+# limits that reset nothing.
 CASES = {
     "point-goal": ("point-goal", "learned", 20),
     "random-cart-pole": ("random-cart-pole", "ppo", 12),
     "fixed statistics": ("point-goal", "learned", 20),
     "constant input": ("point-goal", "learned", 20),
+    "no resets": ("point-goal", "learned", 20),
 }
 
 
@@ -110,6 +125,8 @@ def test_lifetime_is_the_slow_loop(name):
         settings = replace(settings, policy=replace(settings.policy, obs_stats="fixed"))
     if name == "constant input":
         family = replace(family, constant_inputs=((2, 0.7, 1.0),))
+    if name == "no resets":
+        family = without_resets(family)
     policy = MlpPolicy(settings.policy, family.spaces)
     if kind == "learned":
         learner = LearnedLoss(settings.loss, policy, family.spaces)
@@ -119,12 +136,14 @@ def test_lifetime_is_the_slow_loop(name):
     config, key = inner_config(settings, learner, policy, family, STATS), lifetime_key(0, Split.TRAIN, 0, 3)
     meta, task = MetaParams(phi, ZERO, FRESH), family.sample(stream_key(key, Stream.TASK))
     result = jax.jit(lambda *args: run_lifetime(config, family, *args))(task, meta, key)
-    params, returns, kl, final, seen = slow_lifetime(config, family, task, meta, key)
+    params, returns, kl, final, seen, reached = slow_lifetime(config, family, task, meta, key)
     np.testing.assert_array_equal(np.isnan(result.episode_return), np.isnan(returns))
     np.testing.assert_allclose(result.episode_return, returns, rtol=1e-4, atol=1e-4)
     lengths = np.diff(np.flatnonzero(~np.isnan(returns.ravel())), prepend=-1)
     assert lengths.max() == horizon
-    assert (lengths.min() < horizon) == (name == "random-cart-pole")
+    assert (lengths.min() < horizon) == (name in ("random-cart-pole", "no resets"))
+    np.testing.assert_array_equal(result.reached, reached)
+    assert (reached.sum() > 0) == (name in ("random-cart-pole", "no resets"))
     np.testing.assert_allclose(result.kl, kl, rtol=1e-2, atol=1e-6)
     np.testing.assert_allclose(result.final_return, final, rtol=1e-3, atol=1e-3)
     for ours, theirs in zip(jax.tree.leaves(result.policy), jax.tree.leaves(params), strict=True):

@@ -13,7 +13,7 @@ from PIL import Image
 
 from epg.core.errors import BadInput
 from epg.settings import LossSettings, Settings, to_dict
-from epg.storage.files import encode_tensors, write_atomic, write_json
+from epg.storage.files import encode_tensors, read_json, write_atomic, write_json
 from epg.viz.report import _duration, _number, write_report
 
 ABOVE, ACROSS, BELOW = (3.25, 1.5, 5.75), (0.5, -1.25, 2.25), (-3.0, -5.0, -1.0)
@@ -150,6 +150,23 @@ def test_few_tasks_support_no_verdict(tmp_path, tasks, sentence):
     text = Page(write_report(tmp_path)).text
     assert f"{sentence} for a verdict." in text
     assert "better than" not in text
+
+
+def test_goals_and_transfer_are_shown_where_there_are_any(tmp_path):
+    write_results(tmp_path)
+    assert "goals per" not in write_report(tmp_path).read_text()
+    results = read_json(tmp_path / "results.json")
+    for method in results["methods"].values():
+        method["goals"] = interval(1.25, 0.5, 2.0)
+    results["methods"]["epg"]["transfer"] = ["family b instead of a", "9 updates instead of 4"]
+    write_json(tmp_path / "results.json", results)
+    page = " ".join(write_report(tmp_path).read_text().split())
+    assert page.count("1.25 (0.50 to 2.00)") == 2
+    assert "evolved loss: family b instead of a; 9 updates instead of 4." in page
+    results["methods"]["epg"]["transfer"] = "a family"
+    write_json(tmp_path / "results.json", results)
+    with pytest.raises(BadInput, match="transfer of epg is 'a family'"):
+        write_report(tmp_path)
 
 
 def test_non_finite_lifetimes_are_named_in_the_verdict(tmp_path):

@@ -54,7 +54,9 @@ def print_result(result: dict[str, Any], as_json: bool) -> None:
         print_json(result)
         return
     names = "learner", "steps before", "steps", "updates", "return (IQM)", "95 % interval", "paired difference (mean)"
-    table = Table(*names, title=f"{result['family']}: {result['tasks']} held-out tasks")
+    goals = any(method["goals"] for method in result["methods"].values())
+    more = ("goals per 1,000 steps (mean)",) if goals else ()
+    table = Table(*names, *more, title=f"{result['family']}: {result['tasks']} held-out tasks")
     for method in result["methods"].values():
         interval = method["interval"]
         table.add_row(
@@ -65,6 +67,7 @@ def print_result(result: dict[str, Any], as_json: bool) -> None:
             f"{interval['value']:.2f}",
             f"{interval['low']:.2f} to {interval['high']:.2f}",
             difference(method.get("difference")),
+            *(["{value:.2f} ({low:.2f} to {high:.2f})".format(**method["goals"])] if goals else []),
         )
     print_table(table)
     if result["lifetimes"] > 1:

@@ -85,6 +85,8 @@ class MethodResult:
     """In what its lifetimes differ from those it was evolved for."""
     policies: tuple[TrainedPolicy, ...] = ()
     """The trained policies, one per task: of its first lifetime."""
+    reached: np.ndarray | None = None
+    """Goals reached in each update, [tasks, updates]; None in a family with resets."""
     lifetimes: int = 1
     """Lifetimes per task."""
     spread: float = 0.0
@@ -104,6 +106,11 @@ class MethodResult:
     def nonfinite(self) -> int:
         """Tasks in whose lifetimes a non-finite number appeared."""
         return int((~np.isfinite(self.final)).sum())
+
+    @property
+    def goals(self) -> Interval | None:
+        """Goals reached per 1000 steps of training: mean over tasks, with its 95 % interval; None with resets."""
+        return None if self.reached is None else bootstrap(1000 * self.reached.sum(axis=1) / self.steps, np.mean)
 
     @property
     def interval(self) -> Interval:
@@ -195,6 +202,7 @@ def record(
         method.meta_steps,
         method.transfer,
         _policies(results[0], policy, {**describe(policy, settings, method.label, family), "seed": seed}),
+        reached=None if family.resets else np.mean([it.reached for it in results], axis=0),
         lifetimes=lifetimes,
         spread=float(np.std([iqm(ranked_worst(it)) for it in final], ddof=1)) if lifetimes > 1 else 0.0,
     )
@@ -245,6 +253,7 @@ def table(results: list[MethodResult], family: str, seed: int) -> dict[str, Any]
                 "interval": it.interval.to_dict(),
                 "nonfinite": it.nonfinite,
                 "spread": it.spread,
+                "goals": None if it.goals is None else it.goals.to_dict(),
             }
             for it in results
         },
@@ -260,5 +269,6 @@ def curves(results: list[MethodResult]) -> dict[str, np.ndarray]:
     return {
         f"{it.method}/{name}": np.asarray(getattr(it, name), np.float32)
         for it in results
-        for name in ("final", "episode_return", "kl")
+        for name in ("final", "episode_return", "kl", "reached")
+        if getattr(it, name) is not None
     }

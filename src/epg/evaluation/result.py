@@ -50,7 +50,10 @@ class LearningResult:
 
     @property
     def curves(self) -> dict[str, np.ndarray]:
-        """`METHOD/episode_return` [tasks, steps], `METHOD/kl` [tasks, updates] and `METHOD/final` [tasks]."""
+        """`METHOD/episode_return` [tasks, steps], `METHOD/kl` [tasks, updates] and `METHOD/final` [tasks].
+
+        Without resets also `METHOD/reached` [tasks, updates]: goals reached.
+        """
         return curves(list(self.methods.values()))
 
     @property

@@ -72,6 +72,9 @@ class Family:
     """Sizes of observation and action."""
     horizon: int
     """Time limit of an episode in steps."""
+    resets: bool = True
+    """Whether a time limit resets the state. Without it only `terminated` does: then that is a goal that was reached,
+    and lifetimes are scored as they go on (Fig. 19)."""
     sample: Callable[[Key], Task]
     """Draw a task."""
     features: Callable[[Task], Array] = no_features
@@ -143,10 +146,10 @@ class JaxFamily(Family):
         return JaxReadout(*self.step(readout.state, action, task))
 
     def step_result(self, step: SimStep, task: Task) -> StepResult:
-        """Add the time limit; any end resets."""
+        """Add the time limit, which resets unless the family says otherwise."""
         after: JaxReadout = step.after
         truncated = (step.age >= self.horizon) & ~after.terminated
-        done = after.terminated | truncated
+        reset = after.terminated | truncated if self.resets else after.terminated
         begun = self.initial_readout(step.reset_state)
         return StepResult(
             next_observation=self.observe(after.state, task),
@@ -154,8 +157,8 @@ class JaxFamily(Family):
             terminated=after.terminated,
             truncated=truncated,
             diverged=jnp.array(False),
-            reset=done,
-            readout=jax.tree.map(lambda a, b: jnp.where(done, a, b), begun, after),
+            reset=reset,
+            readout=jax.tree.map(lambda a, b: jnp.where(reset, a, b), begun, after),
         )
 
 

@@ -61,6 +61,7 @@ class HostDriver:
         learners, features = self._begin(keys, meta.policy_init), jax.vmap(self.family.features)(tasks)
         packed: Array | np.ndarray = stepper.begin(batch, stepper.draw_states(batch, 0, None)[0])
         returns, stats, diverged = [], [], np.zeros(len(keys), np.int32)
+        reached: list[np.ndarray] = []
         for index in range(lifetime.updates):
             if on_update is not None:
                 on_update(index, learners)
@@ -68,13 +69,16 @@ class HostDriver:
             learners, update_stats = self._update(learners, states, features, meta, keys, index)
             packed = states[-1]
             returns.append(stepper.packing.column(states[1:], "final_return").T)
-            diverged += (stepper.packing.column(states[1:], "diverged") > 0).sum(axis=0, dtype=np.int32)
+            failed, ended = (stepper.packing.column(states[1:], it) > 0 for it in ("diverged", "terminated"))
+            diverged += failed.sum(axis=0, dtype=np.int32)
+            reached.append((ended & ~failed).sum(axis=0, dtype=np.int32))
             stats.append(update_stats)
         if on_update is not None:
             on_update(lifetime.updates, learners)
-        scores = self.score(batch, self.actors(learners), self._carries(packed))
+        scores = self._score_end(batch, self.actors(learners), packed)
         log = LifetimeLog(
             jnp.asarray(np.stack(returns, axis=1)),
+            jnp.asarray(np.stack(reached, axis=1)),
             jax.tree.map(lambda *leaves: jnp.stack(leaves, axis=1), *stats),
             jnp.asarray(scores.returns),
             jnp.asarray(diverged + scores.diverged),
@@ -128,6 +132,17 @@ class HostDriver:
         shape = len(total) // episodes, episodes
         counts = (it.reshape(shape).sum(axis=1, dtype=np.int32) for it in (diverged, steps))
         return Scores(total.reshape(shape), *counts)
+
+    def _score_end(self, batch: Batch, actor: Actor, packed: Array | np.ndarray) -> Scores:
+        """Score lifetimes at their end: on fresh episodes or, without resets, as they go on."""
+        if self.family.resets:
+            return self.score(batch, actor, self._carries(packed))
+        lifetime, horizon = self.config.lifetime, self.family.horizon
+        steps = lifetime.scoring_episodes * horizon
+        states = self.stepper.run(batch, actor, packed, self.stepper.draw(batch, lifetime.updates, steps))[1:]
+        rewards, failed = (self.stepper.packing.column(states, it) for it in ("reward", "diverged"))
+        returns = rewards.reshape(lifetime.scoring_episodes, horizon, -1).sum(axis=1).T
+        return Scores(returns, (failed > 0).sum(axis=0, dtype=np.int32), np.full(len(batch.keys), steps, np.int32))
 
     def _update_all(
         self, learners: LearnerState, states: Array, features: Array, meta: MetaParams, keys: Key, index: Array

@@ -63,16 +63,19 @@ def run_lifetime(config: InnerConfig, family: JaxFamily, task: Task, meta: MetaP
         env, (newest, states) = rollout(config.policy, family, task, actor, env, draws)
         batches = minibatches(config.lifetime, fold(shuffle_key, index))
         learner, stats = update(config, learner, newest, features, meta, batches)
-        return (learner, env), (states.final_return, stats)
+        return (learner, env), (states.final_return, jnp.sum(newest.terminated), stats)
 
     first = family.initial_state(jax.random.fold_in(reset_key, 0), task)
     env = initial_env_state(config.policy, family, task, family.initial_readout(first))
     carry = (begin(config, key, meta.policy_init), env)
-    (learner, env), (returns, stats) = jax.lax.scan(one_update, carry, jnp.arange(config.lifetime.updates))
+    (learner, env), (returns, reached, stats) = jax.lax.scan(one_update, carry, jnp.arange(config.lifetime.updates))
     actor = actor_of(learner.params.policy, learner.normalizer.observation)
-    scores = score(config, family, task, actor, final_carry(config.policy, env), stream_key(key, Stream.SCORE))
+    if family.resets:
+        scores = score(config, family, task, actor, final_carry(config.policy, env), stream_key(key, Stream.SCORE))
+    else:
+        scores = score_onward(config, family, task, actor, env, key)
     simulated = config.lifetime.steps + config.lifetime.scoring_episodes * family.horizon
-    log = LifetimeLog(returns, stats, scores, jnp.zeros((), jnp.int32), jnp.full((), simulated, jnp.int32))
+    log = LifetimeLog(returns, reached, stats, scores, jnp.zeros((), jnp.int32), jnp.full((), simulated, jnp.int32))
     return result_of(learner, log)
 
 
@@ -95,6 +98,16 @@ def score(config: InnerConfig, family: JaxFamily, task: Task, actor: Actor, carr
         return states.final_return[jnp.argmax(taken.terminated | taken.truncated)]
 
     return jax.vmap(episode)(jax.random.split(key, config.lifetime.scoring_episodes))
+
+
+def score_onward(config: InnerConfig, family: JaxFamily, task: Task, actor: Actor, env: EnvState, key: Key) -> Array:
+    """Return the rewards of the steps that follow, one sum per time limit, [episodes]: the lifetime goes on."""
+    episodes, number = config.lifetime.scoring_episodes, config.lifetime.updates
+    action_key, reset_key = (stream_key(key, stream) for stream in (Stream.ACTION, Stream.RESET))
+    fold = jax.random.fold_in
+    draws = draw(family, task, fold(action_key, number), fold(reset_key, number + 1), episodes * family.horizon)
+    _, (taken, _) = rollout(config.policy, family, task, actor, env, draws)
+    return jnp.sum(taken.reward.reshape(episodes, family.horizon), axis=1)
 
 
 def score_policy(config: InnerConfig, family: JaxFamily, task: Task, params: Params, key: Key) -> Array:

@@ -4,7 +4,7 @@ begin:   fresh policy, memory, inner Adam, statistics, empty window            l
 repeat U / M times, by a driver (scan_driver.py, host_driver.py):
     act for M steps, lifetime/env_step.py                                      lines 4-8
     update: window -> normalized experience -> gradient steps -> statistics    lines 9-12
-score the final policy on fresh episodes
+score the final policy on fresh episodes; in a family without resets, as it goes on
 """
 
 from dataclasses import dataclass
@@ -137,6 +137,7 @@ class LifetimeLog(eqx.Module):
     """What a driver records of a lifetime."""
 
     episode_return: Array  # [updates, M] return of the episode that ended at this step, NaN where none did
+    reached: Array  # [updates] episodes that the task itself ended, not a time limit or a divergence
     updates: UpdateStats  # leaves [updates, ...]
     scores: Array  # [episodes] returns of the scoring trajectories
     diverged: Array  # episodes that ended because the simulation diverged
@@ -149,6 +150,7 @@ def result_of(state: LearnerState, log: LifetimeLog) -> LifetimeResult:
     finite = (state.nonfinite == 0) & scored
     return LifetimeResult(
         final_return=jnp.where(finite, jnp.mean(log.scores), jnp.nan),
+        reached=log.reached,
         episode_return=log.episode_return,
         kl=log.updates.kl,
         measured=log.updates.measured,

@@ -101,6 +101,7 @@ def _comparison(run: Path) -> dict[str, Any] | None:
         "title": f"{words} on {results['family']}",
         "verdict": verdict,
         "results": results,
+        "goals": all(it["goals"] for it in results["methods"].values()),
         "methods": list(zip(results["methods"].values(), nonfinite, strict=True)),
         "finals": np.stack([method.final for method in lifetimes], axis=1).tolist(),  # [tasks, methods]
         "figure": _embed(learning_curves(run)),

@@ -118,6 +118,8 @@ def read_results(run: Path) -> dict[str, Any]:
         phrases = isinstance(transfer, list) and all(isinstance(it, str) for it in transfer)
         require(phrases, f"{path} is damaged: transfer of {name} is {transfer!r}.")
         method["interval"] = _interval(method["interval"], path)
+        goals = method.get("goals")
+        method["goals"] = None if goals is None else _interval(goals, path)
         if number > 0:
             method["difference"] = _interval(method.get("difference"), path)
     return results

@@ -53,8 +53,6 @@ class MujocoFamily(HostFamily):
     """Write the task into the compiled `MjModel`, given the stock one too; dependent constants are recomputed."""
     stock_task: Task = None
     """The task in which the model is as its file has it."""
-    resets: bool = True
-    """Whether a time limit resets the model; without it only `terminated` does."""
 
     @property
     def reference(self) -> Self:
