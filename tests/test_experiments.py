@@ -15,7 +15,7 @@ from epg import api
 from epg.cli import main
 from epg.core.errors import BadInput
 from epg.evaluation.protocol import MethodResult, curves, table
-from epg.experiments import fig15, learning, lifetimes, singles
+from epg.experiments import fig15, fig19, learning, lifetimes, singles
 from epg.experiments.base import SCALES, Data, Need, Verdict
 from epg.experiments.lifetimes import all_of, at_least, better, merged, panels
 from epg.experiments.registry import NAMES, find_experiment, make_figure
@@ -163,6 +163,17 @@ def test_turned_counts_lifetimes_that_begin_wrongly_and_end_rightly():
     method = lifetimes.Lifetimes("epg", "EPG", 3, np.array([2.0, -2.0, 2.0, np.nan]), returns, np.zeros((4, 2)))
     assert singles.turned(method) == (3, 1)
     np.testing.assert_array_equal(singles.single(method, 1).returns, [-1.0, 1.0])
+
+
+@pytest.mark.parametrize(("epg", "ppo", "holds"), [(9, 3, True), (-3, -9, False), (3, 9, False)])
+def test_without_resets_epg_must_be_better_and_get_somewhere(epg, ppo, holds):
+    data = panel_data(epg, ppo)
+    panel = data.facts["panels"].pop("own")
+    panel["summary"]["methods"]["epg"]["goals"] = {"value": 1.5, "low": 1.0, "high": 2.0}
+    data.facts["panels"]["all"] = panel
+    found = fig19.EXPERIMENT.verdict(Data(data.facts, {k.replace("own", "all"): v for k, v in data.arrays.items()}))
+    assert found.holds is holds
+    assert "goals reached per 1000 steps: EPG 1.50 (1.00 to 2.00)" in found.measured
 
 
 def test_headings_of_episodes():

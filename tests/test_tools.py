@@ -18,6 +18,7 @@ import epg
 from epg import zoo
 from epg.evolution.loop import evolve_run
 from epg.evolution.runs import create_run
+from epg.experiments.registry import NAMES
 from epg.recipes import PPOTuning, preset
 from epg.settings import Settings
 
@@ -47,6 +48,26 @@ def test_what_a_tool_takes_from_epg_is_there(path: Path) -> None:
 @pytest.mark.parametrize("name", ["tune_ppo", "performance", "measure_scaling", "family_speed", "fast_physics"])
 def test_a_tool_can_be_imported(name: str) -> None:
     assert callable(load_tool(name).__dict__.get("main") or load_tool(name).measure)
+
+
+def test_the_page_of_figures_shows_what_was_measured_and_what_was_not_run() -> None:
+    interval = {"value": 3.14159, "low": 2.0, "high": 4.0}
+    method = {"label": "EPG", "steps": 1024, "updates": 32, "interval": interval}
+    panel = {"title": "own length", "summary": {"family": "point-goal", "tasks": 20, "methods": {"epg": method}}}
+    facts = {"panels": {"own": panel}, "trained": {"point-goal": {"env_steps": 9_800_000}}}
+    result = {
+        "title": "A title",
+        "claim": "EPG wins",
+        "measured": "EPG 3.1",
+        "verdict": "does not hold",
+        "facts": facts,
+    }
+    page = load_tool("paper").page({"5": result})
+    assert "**Claim**: EPG wins.\n\n**Measured**: EPG 3.1.\n\n**Does not hold.**" in page
+    assert "| EPG | 1,024 | 32 | 3.142 (2 to 4) |" in page
+    assert "point-goal 9.8 M" in page
+    assert "![A title](images/paper-fig05.png)" in page
+    assert page.count("Not run at this scale yet") == len(NAMES) - 1
 
 
 def load_tool(name: str) -> ModuleType:

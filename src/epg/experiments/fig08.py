@@ -17,7 +17,7 @@ def _needs(scale: Scale) -> tuple[Need, ...]:
 def _run(lab: Lab) -> Data:
     family = lab.scale.family(FAMILY)
     loss = lab.loss(family)
-    return record_panel(lab, "own", TITLE, [epg(loss, family), ppo(loss, family)])
+    return record_panel(lab, "own", "single lifetimes", [epg(loss, family), ppo(loss, family)])
 
 
 def _draw(data: Data) -> Figure:

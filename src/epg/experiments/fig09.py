@@ -32,7 +32,7 @@ def _run(lab: Lab) -> Data:
     own = epg(loss, family)
     maml, *_ = policy_methods(lab.policy("maml", family), own.settings, steps)
     rl2 = policy_methods(lab.policy("rl2", family), own.settings)
-    return record_panel(lab, "all", TITLE, [own, ppo(loss, family, paper_steps(lab.scale, family)), maml, *rl2])
+    return record_panel(lab, "all", "all methods", [own, ppo(loss, family, paper_steps(lab.scale, family)), maml, *rl2])
 
 
 def _draw(data: Data) -> Figure:

@@ -30,7 +30,7 @@ def _run(lab: Lab) -> Data:
     family = lab.scale.family(FAMILY)
     loss = lab.loss(family)
     first = replace(epg(first_loss(loss, family), family), name="first", label="loss before evolution", meta_steps=0)
-    return record_panel(lab, "kl", TITLE, [first, replace(epg(loss, family), label="evolved loss")])
+    return record_panel(lab, "kl", "first and evolved loss", [first, replace(epg(loss, family), label="evolved loss")])
 
 
 def _draw(data: Data) -> Figure:

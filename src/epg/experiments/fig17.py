@@ -1,20 +1,15 @@
 """Figure 17: policies of other architectures than those the loss was evolved with."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from epg.evaluation.probe import ARCHITECTURES
-from epg.evaluation.protocol import Method
 from epg.evaluation.statistics import paired_difference
 from epg.experiments.base import Data, Experiment, Need, Scale, Verdict
 from epg.experiments.lifetimes import Panel, comparable, epg, headed, merged, panels, record_panel, span
 from epg.experiments.singles import single
 from epg.experiments.training import Lab
-from epg.families.registry import find_family
-from epg.learners.learned import LearnedLoss
-from epg.policies.mlp import MlpPolicy
 from epg.viz.panels import Figure, draw_panels
 
 FAMILY = "random-walker"
@@ -25,21 +20,16 @@ def _needs(scale: Scale) -> tuple[Need, ...]:
     return (Need("loss", scale.family(FAMILY)),)
 
 
-def with_policy(method: Method, changes: dict[str, Any]) -> Method:
-    """Return the method with policies of another architecture."""
-    policy = replace(method.settings.policy, **changes)
-    assert isinstance(method.learner, LearnedLoss)
-    learner = replace(method.learner, policy=MlpPolicy(policy, find_family(method.settings.family).spaces))
-    return replace(method, settings=replace(method.settings, policy=policy), learner=learner)
-
-
 def _run(lab: Lab) -> Data:
-    own = epg(lab.loss(family := lab.scale.family(FAMILY)), family)
+    family = lab.scale.family(FAMILY)
+    loss = lab.loss(family)
+    own = epg(loss, family)
     hidden = " x ".join(str(it) for it in (len(own.settings.policy.hidden), own.settings.policy.hidden[0]))
     others = {f"{hidden} {own.settings.policy.activation}, as evolved": {}, **ARCHITECTURES}
     if lab.scale.smoke:
         others = dict(list(others.items())[:2])
-    return merged([record_panel(lab, name, name, [with_policy(own, changes)]) for name, changes in others.items()])
+    methods = {name: epg(loss, family, policy=changes) for name, changes in others.items()}
+    return merged([record_panel(lab, name, name, [it]) for name, it in methods.items()])
 
 
 def _draw(data: Data) -> Figure:

@@ -21,11 +21,10 @@ from epg.evaluation.protocol import (
     table,
 )
 from epg.evaluation.statistics import Interval, bootstrap, paired_difference
-from epg.evaluation.transfer import Transfer, with_updates
+from epg.evaluation.transfer import Transfer
 from epg.experiments.base import MIN_TASKS, SEED, Data, Scale, Verdict
 from epg.experiments.training import Lab
 from epg.recipes import ppo_settings, recipe_of
-from epg.settings import Settings
 from epg.storage.loss_artefact import LossArtefact
 from epg.viz.run_reader import Lifetimes
 
@@ -106,11 +105,15 @@ def headed(data: Data) -> dict[str, list[Lifetimes]]:
     return {f"{it.summary['family']}: {it.title}": list(it.methods.values()) for it in panels(data).values()}
 
 
-def epg(loss: LossArtefact, family: str, steps: int | None = None) -> Method:
-    """Return a loss as a method, for lifetimes of its own length or, with step sizes stretched, of `steps`."""
-    size = settings_of(loss).lifetime.steps_per_update
-    transfer = Transfer() if steps is None else Transfer(max(1, steps // size), stretch=True)
-    return replace(loss_method(loss, family, transfer), label="EPG")
+def epg(loss: LossArtefact, family: str, steps: int | None = None, **transfer: Any) -> Method:
+    """Return a loss as a method, for lifetimes of its own length or of `steps`; the rest is `Transfer`'s."""
+    if steps is not None:
+        transfer = {
+            "stretch": True,
+            **transfer,
+            "updates": max(1, steps // settings_of(loss).lifetime.steps_per_update),
+        }
+    return replace(loss_method(loss, family, Transfer(**transfer)), label="EPG")
 
 
 def ppo(loss: LossArtefact, family: str, steps: int | None = None) -> Method:
@@ -160,11 +163,6 @@ def all_of(verdicts: Sequence[Verdict]) -> Verdict:
     known = [it.holds for it in verdicts]
     holds = None if None in known else all(known)
     return Verdict("; ".join(it.measured for it in verdicts), holds, next((it.why for it in verdicts if it.why), ""))
-
-
-def with_steps(settings: Settings, steps: int) -> Settings:
-    """Return settings of lifetimes of so many steps."""
-    return with_updates(settings, max(1, steps // settings.lifetime.steps_per_update), stretch=True)
 
 
 def at_least(panel: Panel, first: str, second: str) -> Verdict:

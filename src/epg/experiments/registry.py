@@ -16,7 +16,7 @@ from epg.storage.files import encode_tensors, make_directory, read_json, read_te
 from epg.storage.loss_artefact import LossArtefact
 from epg.viz.curves import save_figure
 
-NAMES = (*(str(number) for number in range(3, 23) if number not in (12, 13, 19)), "correlation")
+NAMES = (*(str(number) for number in range(3, 23)), "correlation")
 """Figures 3 to 22; §4.1's correlation has no figure in the paper."""
 FORMAT = 1
 

@@ -66,12 +66,17 @@ def draw_panels(title: str, panels: Mapping[str, Sequence[Lifetimes]], finals: b
                     top.plot(method.steps, mean, "o", color=colour, markersize=6, clip_on=False, zorder=4)
             top.set(xlabel="environment steps", ylabel="episode return")
             bottom.set(xlabel="updates", ylabel="KL per update (nats)")
-            top.set_title(heading, fontsize=9, loc="right", pad=18)
+            top.set_title(heading, fontsize=9, loc="right", pad=_above_legend(len(methods)))
             add_legend(top)
         add_note(figure, [KEY, *(["dot: mean final return"] if finals else [])])
 
     size = (1.0 + 5.0 * len(panels), 5.6)
     return new_figure(title, (2, len(panels)), size, draw, height_ratios=[2, 1])
+
+
+def _above_legend(entries: int) -> int:
+    """Return how far above the axes a heading is clear of a legend of three columns."""
+    return 6 + 12 * -(-entries // 3)
 
 
 def draw_method(axes: Axes, method: Lifetimes, values: Floats, last: int, floor: float = 0.0) -> None:
@@ -228,7 +233,7 @@ def draw_series(
                 place.fill_between(it.x, it.low, it.high, color=colour, alpha=0.18, linewidth=0)
                 draw_line(place, it.x, it.middle, color=colour, linewidth=1.3, label=it.label)
             place.set(xlabel=x, yscale="log" if log else "linear")
-            place.set_title(heading, fontsize=9, loc="right", pad=30 if len(lines) > 3 else 18)
+            place.set_title(heading, fontsize=9, loc="right", pad=_above_legend(len(lines)))
             if mark is not None:
                 mark(place, heading)
             add_legend(place)
