@@ -1,6 +1,8 @@
 """Evolution: the same phi whatever runs it and however often it is killed; metrics, checkpoints, warm starts."""
 
+import json
 import os
+import shutil
 import signal
 import time
 from dataclasses import replace
@@ -269,6 +271,18 @@ def test_the_loss_of_a_run_says_where_it_came_from(reference: EvolutionResult) -
     assert artefact.manifest["sha256"] == reference.loss_sha256
     assert len(artefact.manifest["curve"]) == 6
     np.testing.assert_array_equal(artefact.phi, reference.phi)
+
+
+def test_a_line_of_metrics_without_its_fitness_leaves_a_gap_in_the_curve(
+    reference: EvolutionResult, tmp_path: Path
+) -> None:
+    shutil.copytree(reference.run, tmp_path / "run")
+    *lines, last = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    lines[1], last = lines[1].replace('"fitness_mean"', '"fitness_men"'), json.dumps({"epoch": 5, "fitness_mean": "x"})
+    (tmp_path / "run" / "metrics.jsonl").write_text("\n".join([*lines, last]) + "\n")
+    evolve_run(*open_run(tmp_path / "run", FAMILY), "inline")
+    curve = load_loss(tmp_path / "run").manifest["curve"]
+    assert [value is None for value in curve] == [False, True, False, False, False, True]
 
 
 def test_the_loss_before_evolution_is_kept(reference: EvolutionResult) -> None:

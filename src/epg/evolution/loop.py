@@ -170,7 +170,8 @@ class Evolution:
     def save_loss(self, run: Run) -> EvolutionResult:
         """Save the loss artefact: in the run, or before the first epoch in its folder `first`."""
         run.check_place()
-        curve = [record["fitness_mean"] for record in read_metrics(run.metrics)] if self.next_epoch else []
+        means = [record.get("fitness_mean") for record in read_metrics(run.metrics)] if self.next_epoch else []
+        curve = [it if type(it) in (int, float) else None for it in means]  # whatever somebody did to the file
         tensors = self.evolved | _stats_tensors(self.obs_stats)
         digest = save_loss(run.path if self.next_epoch else run.first, tensors, self.manifest(run, curve))
         return EvolutionResult(run.path, self.next_epoch, self.env_steps, digest, tensors["phi"])
