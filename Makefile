@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help install demo test test-slow test-sb3 audit bench pictures lint format clean venv
+.PHONY: help install demo test test-slow test-sb3 audit bench docs notebooks pictures lint format clean venv
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -44,6 +44,12 @@ audit: ## known vulnerabilities of the pinned versions; says how many could not 
 
 bench: $(RUN) ## measure environment steps per second
 	$(BIN)/epg bench
+
+docs: $(DEV) ## build the site of the docs into build/site, refusing any warning
+	$(BIN)/python -m mkdocs build --strict
+
+notebooks: $(DEV) ## run the notebooks of the docs and keep what they print
+	$(BIN)/python tools/run_notebooks.py
 
 pictures: $(RUN) ## draw the families anew, for docs/families.md
 	EPG=$(BIN)/epg tools/draw_families.sh
