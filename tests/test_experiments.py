@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -200,5 +201,9 @@ def test_a_loss_is_evolved_once_and_found_by_its_settings(tmp_path):
     assert elsewhere.seconds([need]) == {}
     assert elsewhere.lab([need]).loss("point-goal", seed=1).manifest["sha256"] == first.manifest["sha256"]
     assert list(elsewhere.seconds([Need("loss", "point-goal", seed=77)])) == [Need("loss", "point-goal", seed=77)]
+    shutil.copytree(tmp_path / "trained", tmp_path / "policies")  # what a comparison leaves: policies without a run
+    (tmp_path / "policies" / "policy.json").write_text("{}")
+    laptop = Trainer(SCALES["laptop"], tmp_path / "laptop", tmp_path, heard.append)
+    assert list(laptop.seconds([Need("maml", "point-goal")])) == [Need("maml", "point-goal")]
     own = load_loss("point-goal")
     assert trainer.lab([Need("loss", "point-goal")], own).loss("point-goal") is own

@@ -18,6 +18,7 @@ from epg.families.registry import find_family
 from epg.policies.trained import TrainedPolicy, load_policy
 from epg.recipes import meta_learner, preset
 from epg.settings import Settings, from_dict
+from epg.storage.files import read_json
 from epg.storage.loss_artefact import LOSS, LossArtefact
 from epg.storage.run import Run
 from epg.zoo import list_losses, load_loss, zoo_names
@@ -127,8 +128,9 @@ class Trainer:
             return load_loss(need.family)
         wanted = self._settings(need)
         for it in list_losses(self.runs):
-            seed = it.settings.seed if need.seed is None else need.seed
-            if it.settings == replace(wanted, seed=seed) and it.artefact.manifest["epochs"] >= wanted.evolution.epochs:
+            seed, manifest = it.settings.seed if need.seed is None else need.seed, it.artefact.manifest
+            fresh, done = manifest["warm_start"] is None, manifest["epochs"] >= wanted.evolution.epochs
+            if fresh and done and it.settings == replace(wanted, seed=seed):
                 return it.artefact
         place = self._place(need)
         return load_loss(place) if os.path.isfile(place / LOSS.manifest) and self._is_finished(place) else None
@@ -159,7 +161,9 @@ class Trainer:
         runs = [] if self.scale.smoke else self.runs.glob("**/policy.json")
         places = sorted((it.parent for it in runs), key=lambda it: it.stat().st_mtime, reverse=True)
         for place in (self._place(need), *places):
-            config = Run.open(place).config if os.path.isfile(place / "policy.json") else {}
+            if not all(os.path.isfile(place / name) for name in ("policy.json", "config.json")):
+                continue  # a policy that a loss trained has no run of its own
+            config = read_json(place / "config.json")
             if (config.get("kind"), config.get("family")) == (need.kind, need.family):
                 return load_policy(place)
         return None
