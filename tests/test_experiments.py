@@ -93,7 +93,7 @@ def test_another_figure_or_scale_is_not_overwritten(smoke):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["99"], "unknown figure '99': choose 3 to 22, correlation or all"),
+        (["hopper"], "unknown figure 'hopper': choose 3 to 22, correlation or all"),
         (["correlatoin"], "did you mean correlation?"),
         (["5", "--scale", "large"], "invalid choice 'large'"),
         (["5", "--loss", "nowhere"], "no loss at nowhere"),
