@@ -525,7 +525,7 @@ def test_resuming_a_finished_run_changes_nothing(evolved: Evolved, tmp_path: Pat
 def test_resuming_for_more_epochs_ends_where_one_run_would(evolved: Evolved, tmp_path: Path) -> None:
     run = shutil.copytree(evolved.path, tmp_path / "run")
     longer = call(*EVOLVE, run, "--resume", "--evolution.epochs", 6).json
-    whole = call(*EVOLVE, tmp_path / "whole", "--evolution.epochs", 6).json
+    whole = call(*EVOLVE, tmp_path / "whole", "--evolution.epochs", 6, "--licence", "CC0-1.0").json
     assert longer["epoch"] == whole["epoch"] == 6
     assert longer["loss_sha256"] == whole["loss_sha256"] != evolved.done.json["loss_sha256"]
     assert read_json(run / "config.json") == read_json(tmp_path / "whole" / "config.json")
