@@ -8,7 +8,7 @@ actuators' signs are flipped. A learning rule loses without its history and surv
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from epg.learners.reinforce import Reinforce
 from epg.lifetime.batch import batch_of_lifetimes, inner_config
 from epg.lifetime.host_driver import HostDriver
 from epg.lifetime.normalizer import FixedStats
+from epg.lifetime.policy_init import FRESH
 from epg.lifetime.scan_driver import score_policy
 from epg.loss.inputs import constant_columns, head_columns, width_of
 from epg.loss.network import Loss, leaky_relu
@@ -120,7 +121,7 @@ class Probe:
     obs_stats: FixedStats | None
     tasks: int
     seed: int
-    policy_init: np.ndarray
+    policy_init: np.ndarray | Array = field(default_factory=lambda: FRESH)
     """The evolved initial policy; [0]: policies start fresh."""
 
     @classmethod
