@@ -233,6 +233,7 @@ def test_json_keeps_order_and_turns_what_is_not_finite_into_null(tmp_path: Path)
         b"[" * 100 + b"]" * 100,
         b"[" * 100_000,
         b"9" * 5000,
+        b'{"a": "\\ud800"}',
     ],
 )
 def test_damaged_json_is_refused_by_name(tmp_path: Path, data: bytes) -> None:

@@ -233,6 +233,8 @@ def _loads(data: bytes) -> Any:
     require(cost <= 2 * len(data) + JSON_ALLOWANCE, "it would take far more memory than its size")
     value = json.loads(data, parse_constant=_refuse_constant, parse_float=_finite, parse_int=_bounded)
     require(_depth(value) <= MAX_JSON_DEPTH, f"it is nested deeper than {MAX_JSON_DEPTH}")
+    if not data.isascii() or b"\\u" in data:
+        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair can be read, but never written again
     return value
 
 
