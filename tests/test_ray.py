@@ -24,6 +24,7 @@ from test_executors import alive, numbers, wait_until
 from workloads import Stillborn
 
 from epg.core.errors import BadInput
+from epg.core.interrupts import exit_code
 from epg.evolution.loop import EvolutionResult, evolve_run
 from epg.evolution.runs import create_run
 from epg.executors import Cluster, ExecutorFailed, check_executor, make_executor, pool
@@ -307,6 +308,19 @@ def test_nothing_of_a_runs_own_ray_is_left_running(blow: signal.Signals, tmp_pat
         assert "SIGTERM" not in said  # as Ray's own handler says it
         assert "Traceback" not in said
         assert said.rstrip().endswith(f"epg evolve {FAMILY} --run {run} --resume --executor ray")
+
+
+def test_a_signal_that_rays_own_handler_takes_while_it_starts_is_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**options: object) -> None:
+        sys.exit(signal.SIGTERM)  # as that handler does
+
+    monkeypatch.setattr(ray_executor.ray, "init", init)
+    monkeypatch.setattr(ray_executor.ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray_executor.ray, "shutdown", lambda: None)
+    session = ray_executor._Session(Cluster(), 1)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        session.open()
+    assert exit_code(stopped.value) == 143
 
 
 # What cannot work is said in one sentence, before anything is written.

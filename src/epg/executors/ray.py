@@ -225,12 +225,15 @@ class _Session:
             return
         on_terminate = signal.getsignal(signal.SIGTERM)
         self._connected = True  # even if interrupted amid it
-        if self._cluster.address is not None:
-            _connect(self._cluster.address)
-        else:
-            self._start_own()
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, on_terminate)  # Ray put in its own, whose end is a stack trace of C++
+        try:
+            if self._cluster.address is not None:
+                _connect(self._cluster.address)
+            else:
+                self._start_own()
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, on_terminate)  # Ray put in its own, whose end is a stack trace of C++
+        except SystemExit:  # by Ray's own handler, before it was replaced
+            raise KeyboardInterrupt(signal.SIGTERM) from None
 
     def _start_own(self) -> None:
         # On the same terms as local processes, which are not niced either.
