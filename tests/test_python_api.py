@@ -66,6 +66,7 @@ def test_workers_cannot_have_what_only_this_session_has(tmp_path: Path) -> None:
         load("session:nobody")
 
 
+@pytest.mark.usefixtures("shipped_compiler")
 def test_the_callers_process_is_left_alone(tmp_path: Path) -> None:
     """A fresh process: environment variables, JAX's platform and its threads are those of the caller; phi is ours."""
     settings = epg.preset("point-goal", "smoke", **TINY)

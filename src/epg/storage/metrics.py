@@ -90,9 +90,12 @@ class MetricsWriter:
         """Return TensorBoard's writer of a curve, or of the epochs."""
         if self._board is not None and curve == self._curve:
             return self._board
+        alone = "CRC32C_SW_MODE" not in os.environ
         from tensorboardX import SummaryWriter  # here: it takes a second to load, and readers need none of it
         from tensorboardX.record_writer import register_writer_factory
 
+        if alone:
+            os.environ.pop("CRC32C_SW_MODE", None)  # tensorboardX sets it; the environment is the caller's
         if self._board is not None:
             self._board.close()
         register_writer_factory(_Mirrors.PREFIX, _Mirrors())
