@@ -187,7 +187,8 @@ def test_every_experiment_needs_registered_families():
     for name in NAMES:
         for scale in SCALES.values():
             for need in find_experiment(name).needs(scale):
-                Trainer(scale, Path("x"), Path("nowhere"), print).seconds([need])
+                guess = Trainer(scale, Path("x"), Path("nowhere"), print).seconds([need])
+                assert all(np.isfinite(it) and it >= 0 for it in guess.values())
 
 
 def test_a_loss_is_evolved_once_and_found_by_its_settings(tmp_path):
