@@ -144,13 +144,16 @@ def test_an_epoch_is_the_sum_of_its_parts() -> None:
     assert epoch.env_steps == settings.evolution.lifetimes * steps
 
 
-def test_phi_itself_is_measured_beside_its_population() -> None:
-    settings = smoke(phi_every=2)
-    evolution, plain = Evolution(settings), Evolution(smoke(phi_every=100))
+def test_phi_itself_is_measured_beside_its_population(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = smoke()
+    evolution, plain = Evolution(settings), Evolution(settings)
     evaluate = build(work_config(settings, None))
     for epoch in range(3):
         phi = evolution.strategy.phi
-        (metrics, _), (without, _) = run_epoch(evolution, evaluate), run_epoch(plain, evaluate)
+        without, _ = run_epoch(plain, evaluate)
+        with monkeypatch.context() as patch:
+            patch.setattr(loop, "PHI_EVERY", 2)
+            metrics, _ = run_epoch(evolution, evaluate)
         np.testing.assert_array_equal(evolution.strategy.phi, plain.strategy.phi)  # measuring changes nothing
         assert np.isfinite(metrics.phi_fitness) == (epoch == 1)
         assert np.isfinite(metrics.phi_fitness_error) == (epoch == 1)

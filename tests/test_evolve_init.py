@@ -27,8 +27,8 @@ from epg.warm_starts import load_warm_start
 
 EVOLUTION = EvolutionSettings(epochs=2, noise_vectors=4, lifetimes=8, shard=4)
 PLAIN = small_settings("point-goal", 2, EVOLUTION)
-EPG_I = replace(PLAIN, evolve_init=True)
-PPO_I = replace(EPG_I, learner="ppo")
+EPG_I = replace(PLAIN, evolve_init="epg")
+PPO_I = replace(PLAIN, evolve_init="ppo")
 SETTINGS = {"epg": EPG_I, "ppo": PPO_I}
 
 
@@ -82,8 +82,7 @@ def test_evolution_finds_the_best_initial_policy() -> None:
     evolution = EvolutionSettings(noise_vectors=16, lifetimes=16, shard=16, sigma=0.1, step_size=0.05)
     settings = Settings(
         "probe_families:ACTION",
-        learner="ppo",
-        evolve_init=True,
+        evolve_init="ppo",
         policy=PolicySettings(hidden=(4,), log_std=-3.0),
         lifetime=LifetimeSettings(8, updates=1, minibatch=8, learning_rate=1e-9),
         evolution=evolution,
@@ -123,8 +122,8 @@ def test_what_does_not_fit_is_refused(
 ) -> None:
     epg_i, ppo_i = (runs[name].run for name in ("epg", "ppo"))
     wrong = {
-        ("evolve", "point-goal", "--learner", "ppo", "--no-evolve-init"): "learner ppo needs evolve_init",
-        ("evolve", "point-goal", "--learner", "ppo", "--guidance.learner", "ppo"): "needs guidance.learner none",
+        ("evolve", "point-goal", "--evolve-init", "yes"): "yes",
+        ("evolve", "point-goal", "--evolve-init", "ppo", "--guidance.learner", "ppo"): "needs guidance.learner none",
         ("learn", epg_i, "--policy.hidden", 3): "an evolved initial policy fits no other policy than its own",
         ("probe", ppo_i): "there is no loss in it, only an initial policy that was evolved for PPO",
     }
@@ -132,9 +131,9 @@ def test_what_does_not_fit_is_refused(
         code, said = call(capsys, *arguments, "--run", tmp_path / "new")
         assert (code, says in said) == (2, True), said
     assert not (tmp_path / "new").exists()
-    with pytest.raises(BadInput, match="has an evolved initial policy: add --evolve-init"):
+    with pytest.raises(BadInput, match="has an evolved initial policy: add --evolve-init epg"):
         load_warm_start(epg_i, PLAIN)
-    with pytest.raises(BadInput, match="evolved with --learner ppo, not learned"):
+    with pytest.raises(BadInput, match="evolved with --evolve-init ppo, not epg"):
         load_warm_start(ppo_i, EPG_I)
     with pytest.raises(BadInput, match="no loss in it"):
         epg.load_loss(ppo_i).window()
@@ -157,8 +156,8 @@ def test_a_warm_start_brings_its_initial_policy_or_none(runs: dict[str, Evolutio
 
 
 def test_the_preset_of_ppo_is_its_tuned_one() -> None:
-    tuned, laptop = preset("random-walker", learner="ppo"), preset("random-walker")
-    assert (tuned.learner, tuned.evolve_init, tuned.evolution) == ("ppo", True, laptop.evolution)
+    tuned, laptop = preset("random-walker", evolve_init="ppo"), preset("random-walker")
+    assert (tuned.evolve_init, tuned.evolution) == ("ppo", laptop.evolution)
     assert tuned.lifetime.steps == laptop.lifetime.steps
     assert tuned.lifetime.update_epochs == 10
-    assert preset("random-walker", "paper", learner="ppo").guidance.learner == "none"
+    assert preset("random-walker", "paper", evolve_init="ppo").guidance.learner == "none"

@@ -62,7 +62,7 @@ QUESTIONS = {  # where a newcomer looks for an idea of the paper
     "recipes/random_hopper.py": "random-hopper",
 }
 MAX_LINES = 300  # of a file that answers a question
-MAX_SETTINGS = 52
+MAX_SETTINGS = 50
 
 
 def imported(path: str, source: str) -> Iterator[str]:

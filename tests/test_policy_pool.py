@@ -9,6 +9,7 @@ import pytest
 from samples import run_epoch, small_settings
 
 from epg.core.errors import BadInput
+from epg.evolution import loop
 from epg.evolution.loop import Evolution, evolve_run
 from epg.evolution.policy_pool import PolicyPool
 from epg.evolution.runs import create_run, extend, open_run
@@ -22,9 +23,7 @@ from epg.settings import EvolutionSettings
 from epg.storage.run import Checkpoint
 
 SIZE = 5
-EVOLUTION = EvolutionSettings(
-    epochs=4, noise_vectors=4, lifetimes=16, shard=8, task_sharing="pair", phi_every=2, pool=SIZE
-)
+EVOLUTION = EvolutionSettings(epochs=4, noise_vectors=4, lifetimes=16, shard=8, task_sharing="pair", pool=SIZE)
 SETTINGS = small_settings("point-goal", 2, EVOLUTION)
 
 
@@ -43,7 +42,8 @@ def test_a_lifetime_begins_with_the_policy_and_the_statistics_it_is_given(rng: n
         jax.tree.map(np.testing.assert_array_equal, state.params.learner, fresh.params.learner)  # memory starts anew
 
 
-def test_half_of_the_tasks_begin_with_what_earlier_epochs_left() -> None:
+def test_half_of_the_tasks_begin_with_what_earlier_epochs_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "PHI_EVERY", 2)
     state, evaluate = Evolution(SETTINGS), build(work_config(SETTINGS, None))
     assert state.pool is not None
     ended: list[np.ndarray] = []
@@ -92,7 +92,7 @@ def test_neither_processes_nor_a_pause_change_it(tmp_path: Path) -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(BadInput, match=r"evolve_init needs evolution\.pool 0"):
-        replace(SETTINGS, evolve_init=True)
+        replace(SETTINGS, evolve_init="epg")
     with pytest.raises(BadInput, match=r"evolution\.pool must lie in"):
         replace(EVOLUTION, pool=-1)
     state = Evolution(SETTINGS)

@@ -12,7 +12,7 @@ from epg.core.errors import require
 from epg.executors import Cluster, check_executor
 from epg.families.registry import name_of
 from epg.recipes import PresetName, preset
-from epg.settings import Settings, with_values
+from epg.settings import EvolveInit, Settings, with_values
 from epg.storage.config_file import read_settings
 from epg.storage.run import Run
 from epg.zoo import ZOO, zoo_names
@@ -103,9 +103,9 @@ def continue_run(
     return evolve_run(run, settings, executor, processes, on_epoch, cluster)
 
 
-def settings_for(family: str, name: PresetName, seed: int, learner: str = "learned") -> Settings:
-    """Return a preset's settings for a family, and for PPO as the learner its tuned ones."""
-    return preset(family, name, seed=seed, learner=learner)
+def settings_for(family: str, name: PresetName, seed: int, evolve_init: EvolveInit = "none") -> Settings:
+    """Return a preset's settings for a family, and for PPO+I those of tuned PPO."""
+    return preset(family, name, seed=seed, evolve_init=evolve_init)
 
 
 def load_settings(config: str | Path, family: FamilyLike = None, name: PresetName = "laptop") -> Settings:

@@ -20,6 +20,7 @@ from epg.cli.progress import evolve_with_bar, resumable, status_line
 from epg.core.errors import require
 from epg.settings import (
     EvolutionSettings,
+    EvolveInit,
     GuidanceSettings,
     LifetimeSettings,
     LossSettings,
@@ -63,10 +64,8 @@ class Evolve:
     """End with one line of JSON on standard output."""
     seed: int = 0
     """Seed from which every random number of the run is derived."""
-    learner: Literal["learned", "ppo"] = "learned"
-    """What trains policies: the learned loss, or tuned PPO, for which only the initial policy evolves (PPO+I)."""
-    evolve_init: bool = False
-    """Evolve the policy's initial parameters, too (EPG+I)."""
+    evolve_init: EvolveInit = "none"
+    """Evolve the policy's initial parameters: beside the loss (epg: EPG+I), or alone for tuned PPO (ppo: PPO+I)."""
     policy: PolicySettings = field(default_factory=PolicySettings)
     loss: LossSettings = field(default_factory=LossSettings)
     lifetime: LifetimeSettings = field(default_factory=LifetimeSettings)
@@ -144,7 +143,7 @@ def evolve_defaults(arguments: Sequence[str]) -> Evolve | None:
     named = arguments[0] if arguments and not arguments[0].startswith("-") else None
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)  # reads what decides the other defaults
     first.add_argument("--preset", nargs="?", default="laptop", const="")
-    first.add_argument("--learner", nargs="?")
+    first.add_argument("--evolve-init", "--evolve_init", nargs="?")
     first.add_argument("--config", nargs="?", type=Path)
     first.add_argument("--run", nargs="?", type=Path)
     first.add_argument("--resume", action="store_true")
@@ -162,6 +161,6 @@ def evolve_defaults(arguments: Sequence[str]) -> Evolve | None:
         settings = api.load_settings(given.config, named, given.preset)
         require(named is not None or ":" not in settings.family, f"{given.config} names code: name {settings.family}.")
     else:
-        settings = api.settings_for(str(named), given.preset, 0, "ppo" if given.learner == "ppo" else "learned")
+        settings = api.settings_for(str(named), given.preset, 0, "ppo" if given.evolve_init == "ppo" else "none")
     values = {it.name: getattr(settings, it.name) for it in fields(Settings)}
     return Evolve(preset=given.preset, config=given.config, run=given.run, **values)

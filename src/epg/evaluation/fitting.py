@@ -44,7 +44,7 @@ def fitting_learner(loss: LossArtefact, family: str) -> tuple[Settings, LearnedL
 def loss_learner(loss: LossArtefact, spaces: Spaces, where: str) -> tuple[Settings, LearnedLoss]:
     """Return the settings and the learner of a loss, once it fits the spaces of `where`."""
     vector = check_spaces(loss, spaces, where)
-    require(vector.has_loss, "there is no loss in it, only an initial policy that was evolved for PPO.")
+    require(vector.settings.has_loss, "there is no loss in it, only an initial policy that was evolved for PPO.")
     return vector.settings, vector.learned
 
 

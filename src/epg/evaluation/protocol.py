@@ -135,12 +135,12 @@ def loss_method(loss: LossArtefact, family: str, transfer: Transfer = Transfer()
     settings = replace(transfer.apply(replace(evolved, family=family)), guidance=GuidanceSettings())
     changes = differences(evolved, settings)
     same = not any(it.startswith("policy.") for it in changes)
-    require(same or not evolved.evolve_init, "an evolved initial policy fits no other policy than its own.")
+    require(same or not evolved.evolves_init, "an evolved initial policy fits no other policy than its own.")
     label = "evolved loss" if loss.manifest.get("epochs", 1) else "loss before evolution"
-    name, label = ("epg", label) if evolved.learner == "learned" else ("ppo", "PPO")
+    name, label = ("epg", label) if evolved.has_loss else ("ppo", "PPO")
     return Method(
-        f"{name}-i" if evolved.evolve_init else name,
-        label + ("+I" if evolved.evolve_init else "") + (" (transfer)" if changes else ""),
+        f"{name}-i" if evolved.evolves_init else name,
+        label + ("+I" if evolved.evolves_init else "") + (" (transfer)" if changes else ""),
         settings,
         evolution_learner(settings, spaces, MlpPolicy(settings.policy, spaces)),
         loss.phi,

@@ -44,6 +44,7 @@ from epg.storage.loss_artefact import save_loss
 from epg.storage.metrics import MetricsWriter, read_metrics
 from epg.storage.run import Checkpoint, Run
 
+PHI_EVERY = 10  # epochs between measurements of phi itself, without noise, in one more shard of lifetimes
 OBS_STATS = "obs_mean", "obs_std"  # names of the fixed statistics in checkpoints and artefacts
 
 
@@ -100,7 +101,7 @@ class Evolution:
         if settings.policy.obs_stats == "fixed":
             self.obs_stats, spent = measure_observations(settings)
             self.env_steps += spent
-        if self.vector.has_loss and settings.loss.modulation == "transitions":
+        if settings.has_loss and settings.loss.modulation == "transitions":
             scale, spent = measure_statistics(settings, self.obs_stats)
             self.env_steps += spent
             self.start_at(self.vector.initial(scale))
@@ -113,7 +114,7 @@ class Evolution:
     @property
     def measures_phi(self) -> bool:
         """Return whether phi itself is measured in the next epoch."""
-        return (self.next_epoch + 1) % self.settings.evolution.phi_every == 0
+        return (self.next_epoch + 1) % PHI_EVERY == 0
 
     def requests(self, population: np.ndarray) -> list[ShardRequest]:
         """Cut an epoch's W lifetimes, loss by loss and task by task, into shards; one more for phi itself."""

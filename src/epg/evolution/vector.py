@@ -1,8 +1,8 @@
 """What evolution varies, in one vector: the loss parameters phi, then the policy's initial parameters.
 
 plain: phi alone                              EPG
-+I   : phi and the initial policy             EPG+I, `--evolve-init`
-PPO+I: the initial policy alone, phi is [0]   `--learner ppo`
++I   : phi and the initial policy             EPG+I, `--evolve-init epg`
+PPO+I: the initial policy alone, phi is [0]   `--evolve-init ppo`
 """
 
 from __future__ import annotations
@@ -43,23 +43,18 @@ class EvolvedVector:
         """The learned loss, which has no part in the vector if PPO is the learner."""
         return LearnedLoss(self.settings.loss, self.policy, self.spaces, self.settings.lifetime.replay)
 
-    @property
-    def has_loss(self) -> bool:
-        """Whether phi is in the vector."""
-        return self.settings.learner == "learned"
-
     @cached_property
     def sizes(self) -> tuple[int, int]:
         """Return the lengths of phi and of the initial policy."""
-        init = jax.eval_shape(self.policy.init, jax.random.key(0)) if self.settings.evolve_init else ()
-        return self.learned.dimension if self.has_loss else 0, sum(leaf.size for leaf in jax.tree.leaves(init))
+        init = jax.eval_shape(self.policy.init, jax.random.key(0)) if self.settings.evolves_init else ()
+        return self.learned.dimension if self.settings.has_loss else 0, sum(leaf.size for leaf in jax.tree.leaves(init))
 
     def initial(self, scale: StatisticsScale | None = None) -> Array:
         """Draw the first vector; `scale` is that of the window's statistics, if the loss mixes them."""
         seed, parts = self.settings.seed, []
-        if self.has_loss:
+        if self.settings.has_loss:
             parts.append(self.learned.initial_phi(run_key(seed, Stream.LOSS), scale))
-        if self.settings.evolve_init:
+        if self.settings.evolves_init:
             parts.append(ravel_pytree(self.policy.init(run_key(seed, Stream.POLICY)))[0])
         return jnp.concatenate(parts)
 

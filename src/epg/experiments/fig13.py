@@ -16,8 +16,8 @@ FAMILIES = {
     "GoalAnt": "goal-ant",
 }
 TITLE = "Evolved initial policies (+I)"
-EPG_I: dict[str, Any] = {"evolve_init": True}
-PPO_I: dict[str, Any] = {"learner": "ppo", "evolve_init": True}
+EPG_I: dict[str, Any] = {"evolve_init": "epg"}
+PPO_I: dict[str, Any] = {"evolve_init": "ppo"}
 
 
 def _families(scale: Scale) -> dict[str, str]:

@@ -26,8 +26,8 @@ def policy_gradient(name: str, settings: Settings, spaces: Spaces, policy: Polic
 
 def evolution_learner(settings: Settings, spaces: Spaces, policy: Policy) -> Learner:
     """Build the learner that evolution trains with: the learned loss, guided if the settings say so, or PPO (PPO+I)."""
-    if settings.learner != "learned":
-        return policy_gradient(settings.learner, settings, spaces, policy)
+    if not settings.has_loss:
+        return policy_gradient("ppo", settings, spaces, policy)
     learned = LearnedLoss(settings.loss, policy, spaces, settings.lifetime.replay)
     if settings.guidance.learner == "none":
         return learned

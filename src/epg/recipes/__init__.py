@@ -43,7 +43,7 @@ def recipe_of(family: str) -> Recipe:
 def preset(family: Any, name: PresetName = "laptop", **values: Any) -> Settings:
     """Return the settings to evolve a loss for `family` with; `values` change some: `**{"evolution.epochs": 20}`.
 
-    With `learner="ppo"` they evolve an initial policy for PPO (PPO+I), in PPO's tuned settings.
+    With `evolve_init="ppo"` they evolve an initial policy for PPO (PPO+I), in PPO's tuned settings.
     """
     family = name_of(family)
     choices = ", ".join(PRESETS)
@@ -51,7 +51,7 @@ def preset(family: Any, name: PresetName = "laptop", **values: Any) -> Settings:
     recipe = recipe_of(family)
     laptop = replace(recipe.laptop, family=family)
     settings = {"paper": lambda: paper(recipe, family), "smoke": lambda: smoke(laptop)}.get(name, lambda: laptop)()
-    if values.get("learner") == "ppo":
+    if values.get("evolve_init") == "ppo":
         settings = for_ppo(settings, recipe)
     return with_values(settings, values, f"preset {name} of {family}")
 

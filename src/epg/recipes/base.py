@@ -125,7 +125,7 @@ def paper(recipe: Recipe, family: str) -> Settings:
 def for_ppo(settings: Settings, recipe: Recipe) -> Settings:
     """Return settings that evolve an initial policy for tuned PPO (PPO+I): as many steps, the same evolution."""
     ppo = ppo_settings(settings, recipe.tuned_ppo(settings.lifetime.steps), None, has_stats=True)
-    return replace(ppo, seed=settings.seed, evolution=settings.evolution, learner="ppo", evolve_init=True)
+    return replace(ppo, seed=settings.seed, evolution=settings.evolution, evolve_init="ppo")
 
 
 def ppo_settings(settings: Settings, tuning: PPOTuning, steps: int | None, has_stats: bool) -> Settings:

@@ -20,6 +20,7 @@ from epg.settings.ppo import PPOSettings
 
 __all__ = [
     "EvolutionSettings",
+    "EvolveInit",
     "GuidanceSettings",
     "LifetimeSettings",
     "LossInput",
@@ -36,6 +37,8 @@ __all__ = [
     "with_values",
 ]
 
+EvolveInit = Literal["none", "epg", "ppo"]
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -45,10 +48,9 @@ class Settings:
     """Name of a registered family, or `module:attribute`."""
     seed: int = 0
     """Seed from which every random number of the run is derived."""
-    learner: Literal["learned", "ppo"] = "learned"
-    """What trains policies: the learned loss, or PPO, for which only the initial policy evolves (PPO+I)."""
-    evolve_init: bool = False
-    """Whether the policy's initial parameters evolve, too (EPG+I), instead of being drawn fresh in every lifetime."""
+    evolve_init: EvolveInit = "none"
+    """Whether the policy's initial parameters evolve: none, they are drawn fresh in every lifetime; epg, beside the
+    loss (EPG+I); ppo, alone, and PPO trains from them (PPO+I)."""
     policy: PolicySettings = field(default_factory=PolicySettings)
     loss: LossSettings = field(default_factory=LossSettings)
     lifetime: LifetimeSettings = field(default_factory=LifetimeSettings)
@@ -58,12 +60,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         require(0 <= self.seed < 2**32, f"seed must lie in [0, 2^32), not {self.seed}.")
-        both = self.evolve_init and self.evolution.pool
+        both = self.evolves_init and self.evolution.pool
         require(not both, "evolve_init needs evolution.pool 0: policies start from one or from the other.")
-        if self.learner == "ppo":
-            require(self.evolve_init, "learner ppo needs evolve_init: PPO has no loss to evolve.")
-            plain = self.guidance.learner == "none" and not self.lifetime.replay
-            require(plain, "learner ppo needs guidance.learner none and no lifetime.replay.")
+        plain = self.guidance.learner == "none" and not self.lifetime.replay
+        require(self.has_loss or plain, "evolve_init ppo needs guidance.learner none and no lifetime.replay.")
         require(
             not self.lifetime.replay or self.guidance.learner == "none",
             "lifetime.replay needs guidance.learner none: a policy gradient needs the newest transitions.",
@@ -73,3 +73,13 @@ class Settings:
             f"loss.window ({self.loss.window}) must be at least "
             f"lifetime.steps_per_update ({self.lifetime.steps_per_update}).",
         )
+
+    @property
+    def has_loss(self) -> bool:
+        """Whether a loss evolves: always, but for PPO+I."""
+        return self.evolve_init != "ppo"
+
+    @property
+    def evolves_init(self) -> bool:
+        """Whether the policy's initial parameters evolve."""
+        return self.evolve_init != "none"

@@ -41,8 +41,6 @@ class EvolutionSettings:
     """Weight of the L2 penalty on phi."""
     horizon: int | None = None
     """Steps at which episodes are cut during evolution, to save scoring time; by default the family's horizon."""
-    phi_every: int = 10
-    """Epochs between measurements of phi itself, without noise, in one more shard of lifetimes."""
     pool: int = 0
     """Policies of earlier epochs' lifetimes that are kept; half of the lifetimes begin with one of them (Fig. 12B)."""
     shard: int = 32
@@ -58,7 +56,6 @@ class EvolutionSettings:
             "step_size",
             "step_size_end",
             "anneal_epochs",
-            "phi_every",
             "shard",
         )
         require_positive(self, "evolution", *names)

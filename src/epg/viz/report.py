@@ -69,9 +69,8 @@ def _evolution(run: Path) -> dict[str, Any]:
     }
     if os.path.isfile(run / "loss.json"):
         facts["loss sha256"] = read_object(run / "loss.json", "sha256")["sha256"]
-    evolves = "the loss" if config["settings"].get("learner", "learned") == "learned" else ""
-    init = "the initial policy" + ("" if evolves else " of PPO") if config["settings"].get("evolve_init") else ""
-    facts["evolved"] = " and ".join(filter(None, (evolves, init)))
+    evolves = {"epg": "the loss and the initial policy", "ppo": "the initial policy of PPO"}
+    facts["evolved"] = evolves.get(str(config["settings"].get("evolve_init")), "the loss")
     facts["started from"] = "a fresh phi"
     if config.get("warm_start") is not None:
         warm_start = with_keys(config["warm_start"], run / "config.json", ("kind", "sha256"))

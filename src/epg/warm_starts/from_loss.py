@@ -15,11 +15,11 @@ def start_from_loss(path: str | Path, settings: Settings) -> WarmStart:
     loss = load_loss(path)
     known = from_dict(Settings, loss.manifest["settings"], "the loss's settings")
     require(
-        known.learner == settings.learner,
-        f"the start was evolved with --learner {known.learner}, not {settings.learner}.",
+        known.has_loss == settings.has_loss,
+        f"the start was evolved with --evolve-init {known.evolve_init}, not {settings.evolve_init}.",
     )
-    evolves = settings.evolve_init or not loss.policy_init.size
-    require(evolves, "the loss to start from has an evolved initial policy: add --evolve-init.")
+    evolves = settings.evolves_init or not loss.policy_init.size
+    require(evolves, "the loss to start from has an evolved initial policy: add --evolve-init epg.")
     stats, wanted = known.policy.obs_stats, settings.policy.obs_stats
     require(stats == wanted, f"the loss to start from needs --policy.obs_stats {stats}, not {wanted}.")
     differing = [

@@ -30,7 +30,7 @@ def start_from_policy(path: str | Path, settings: Settings) -> WarmStart:
         manifest["family"] == settings.family, f"{path} is a policy for {manifest['family']}, not {settings.family}."
     )
     require(settings.loss.init == "target-action", "a start from a policy needs --loss.init target-action.")
-    require(settings.learner == "learned", "a start from a policy needs --learner learned.")
+    require(settings.has_loss, "a start from a policy needs a loss: no --evolve-init ppo.")
     require(settings.policy.obs_stats == "fixed", "a start from a policy needs --policy.obs_stats fixed.")
     learned = LearnedLoss(settings.loss, MlpPolicy(settings.policy, spaces), spaces)
     fresh = learned.unravel(learned.initial_phi(run_key(settings.seed, Stream.LOSS)))

@@ -74,7 +74,7 @@ class LossEntry:
     @property
     def sees_reward(self) -> bool:
         """Whether it learns from the reward at test time."""
-        return self.settings.learner == "ppo" or self.settings.loss.sees_reward
+        return not self.settings.has_loss or self.settings.loss.sees_reward
 
     @property
     def fitness(self) -> float:
