@@ -260,6 +260,17 @@ def test_lifetimes_are_assigned_loss_by_loss(sharing: str) -> None:
     assert all(len(set(task[loss == index])) == 3 for index in range(6))
 
 
+def test_held_out_tasks_come_in_pairs_of_opposite_directions() -> None:
+    goals = {}
+    for split in (Split.TRAIN, Split.HELD_OUT):
+        sample = jax.vmap(task_sampler(POINT_GOAL, 0, split), (0, None))
+        goals[split] = np.asarray(sample(jnp.arange(6), jnp.int32(0))[0].goal)
+    first, second = goals[Split.HELD_OUT][::2], goals[Split.HELD_OUT][1::2]
+    np.testing.assert_allclose(second, -first, atol=1e-5)
+    assert len(np.unique(first.round(3), axis=0)) == 3
+    assert np.abs(goals[Split.TRAIN][::2] + goals[Split.TRAIN][1::2]).max() > 0.5  # independent
+
+
 def test_only_shared_tasks_are_balanced() -> None:
     settings = EvolutionSettings(noise_vectors=4, lifetimes=12, shard=4)
     assert (settings.tasks_per_loss, settings.balanced) == (3, 3)

@@ -10,12 +10,18 @@ from epg.lifetime.batch import Sampler
 from epg.settings import EvolutionSettings
 
 
-def task_sampler(family: Family, seed: int, split: Split, balance: int = 0) -> Sampler:
+PAIR = 2  # consecutive held-out tasks that are one task moved over the family's orbit: as many forwards as backwards
+
+
+def task_sampler(family: Family, seed: int, split: Split, balance: int | None = None) -> Sampler:
     """Return `(index, epoch) -> task, key` of one lifetime.
 
     With `balance` above zero, each `balance` consecutive tasks of an epoch are one task moved evenly over the family's
-    orbit; each is still distributed as any other task.
+    orbit; each is still distributed as any other task. By default held-out tasks come in such pairs, so that a table
+    does not hang on how many of its tasks run forwards, and training tasks are independent.
     """
+    if balance is None:
+        balance = PAIR if split is Split.HELD_OUT else 0
 
     def sample(index: Array, epoch: Array) -> tuple[Task, Key]:
         key = lifetime_key(seed, split, epoch, index)
