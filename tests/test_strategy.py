@@ -46,7 +46,7 @@ class NumpyStrategy:
     "changes",
     [
         {},
-        {"antithetic": False},
+        {"task_sharing": "none"},
         {"l2": 0.05},
         {"beta1": 0.9, "beta2": 0.999},
         {"step_size_end": 0.001, "anneal_epochs": 4},
@@ -77,6 +77,54 @@ def test_adam_is_optaxs(rng):
         np.testing.assert_allclose(ours.phi, phi, rtol=1e-5, atol=1e-6)
 
 
+ARS = replace(BASE, rule="ars", task_sharing="pair", beta1=0.9, beta2=0.5)
+
+
+def test_ars_moves_phi_by_momentum_on_a_gradient_of_length_one(rng):
+    ours, phi, step, square = Strategy(ARS, PHI), np.asarray(PHI, np.float64), np.zeros(D), None
+    for epoch in range(5):
+        population, shaped = ours.ask(jax.random.key(epoch)), shape_fitness(rng.normal(size=(V, 2)), "pair", "ars")
+        gradient = shaped @ (population - phi) / (V * ARS.sigma**2)
+        size = gradient @ gradient
+        square = size if square is None else 0.5 * square + 0.5 * size
+        step = 0.9 * step + gradient / np.sqrt(square)
+        phi = phi + 0.02 * D**0.5 * 0.1 * step
+        ours.tell(population, shaped)
+        np.testing.assert_allclose(ours.phi, phi, rtol=1e-4, atol=2e-6)
+
+
+def test_ars_is_algorithm_2_of_mania_et_al(rng):
+    """theta += a / (b sigma_R) times the sum of (r+ - r-) delta over the b best directions, by max(r+, r-)."""
+    returns, noise = rng.normal(size=(V, 3)) * 50, rng.normal(size=(V // 2, D))
+    plus, minus = returns.mean(axis=1)[: V // 2], returns.mean(axis=1)[V // 2 :]
+    best = sorted(range(V // 2), key=lambda it: max(plus[it], minus[it]), reverse=True)[: V // 4]
+    sigma = np.std([[plus[it], minus[it]] for it in best])
+    expected = sum((plus[it] - minus[it]) * noise[it] for it in best) / (len(best) * sigma)
+    ours = shape_fitness(returns, "pair", "ars") @ np.concatenate([noise, -noise]) / len(best)
+    np.testing.assert_allclose(ours, expected, rtol=1e-5)
+    np.testing.assert_allclose(
+        shape_fitness(7 * returns + 3, "pair", "ars"), shape_fitness(returns, "pair", "ars"), rtol=1e-5
+    )
+
+
+def test_ars_takes_a_non_finite_return_for_the_worst_and_equal_ones_for_nothing():
+    fitness = np.array([[9.0], [8.0], [np.nan], [7.0]])  # pairs (0, 2) and (1, 3); only the first counts
+    np.testing.assert_allclose(shape_fitness(fitness, "pair", "ars"), [1.0, 0.0, -1.0, 0.0])
+    for value in (3.0, np.nan):
+        np.testing.assert_array_equal(shape_fitness(np.full((4, 2), value), "pair", "ars"), np.zeros(4))
+
+
+@pytest.mark.parametrize("rule", ["adam", "ars"])
+def test_both_rules_maximize_fitness(rule):
+    settings = replace(BASE, rule=rule, task_sharing="pair", beta1=0.5)
+    target, strategy = np.linspace(1.0, -1.0, D), Strategy(settings, PHI)
+    for epoch in range(200):
+        population = strategy.ask(jax.random.key(epoch))
+        fitness = -np.square(population - target).sum(1, keepdims=True)
+        strategy.tell(population, shape_fitness(fitness, "pair", rule))
+    assert np.abs(strategy.phi - target).max() < 0.3
+
+
 def test_fitness_is_maximized():
     target, strategy = np.linspace(1.0, -1.0, D), Strategy(BASE, PHI)
     for epoch in range(150):
@@ -86,7 +134,7 @@ def test_fitness_is_maximized():
 
 
 def test_noise_is_normal_with_std_sigma():
-    strategy = Strategy(replace(BASE, noise_vectors=2000, lifetimes=2000, shard=8, antithetic=False), PHI)
+    strategy = Strategy(replace(BASE, noise_vectors=2000, lifetimes=2000, shard=8, task_sharing="none"), PHI)
     noise = (strategy.ask(jax.random.key(0)) - strategy.phi) / BASE.sigma
     assert scipy.stats.kstest(noise.ravel(), "norm").pvalue > 1e-3  # 14 000 draws
     half = noise[:1000]
@@ -264,10 +312,10 @@ def test_restore_refuses_another_size_type_or_a_non_finite_phi():
         Strategy(BASE, PHI).restore(state | {"strategy/fixed": np.full(D, np.inf, np.float32)})
 
 
-@pytest.mark.parametrize("antithetic", [True, False])
-def test_odd_population_is_refused_in_a_sentence(antithetic):
+@pytest.mark.parametrize("sharing", ["all", "pair", "none"])
+def test_odd_population_is_refused_in_a_sentence(sharing):
     with pytest.raises(BadInput, match="must be even"):
-        EvolutionSettings(noise_vectors=3, lifetimes=3, shard=3, antithetic=antithetic)
+        EvolutionSettings(noise_vectors=3, lifetimes=3, shard=3, task_sharing=sharing)
 
 
 def test_halves_of_a_population_agree_where_there_is_signal(rng):

@@ -16,13 +16,16 @@ def centred_ranks(fitness: np.ndarray) -> np.ndarray:
     return (ranks / (fitness.shape[0] - 1) - 0.5).astype(np.float32)
 
 
-def shape_fitness(fitness: np.ndarray, sharing: TaskSharing) -> np.ndarray:
+def shape_fitness(fitness: np.ndarray, sharing: TaskSharing, rule: str = "adam") -> np.ndarray:
     """Turn fitness [V, tasks] into one number per loss, [V].
 
+    ars : not ranks but returns; see `better_half`. Otherwise
     all : losses are ranked within each task and the ranks averaged: a task with high returns weighs no more.
     pair: the two losses of a pair are compared on their own tasks; see `pair_ranks`.
     none: F is the mean over tasks, then ranked (Eq. 7).
     """
+    if rule == "ars":
+        return better_half(fitness)
     if sharing == "all":
         return centred_ranks(fitness).mean(axis=1)
     if sharing == "pair":
@@ -45,6 +48,23 @@ def pair_ranks(plus: np.ndarray, minus: np.ndarray) -> np.ndarray:
     below = (both < gap[..., None]).sum(axis=-1)
     above = (both > gap[..., None]).sum(axis=-1)
     return ((below - above) / (2.0 * both.size)).astype(np.float32)
+
+
+def better_half(fitness: np.ndarray) -> np.ndarray:
+    """Weigh losses [V, tasks] as augmented random search does (Mania et al. 2018, Algorithm 2, b = half of them).
+
+    Only the better half of the antithetic pairs counts, by the better of the two, with the difference of their mean
+    returns in units of the standard deviation of all returns that count. A non-finite return is the worst finite one.
+    """
+    finite = np.isfinite(fitness)
+    means = np.where(finite, fitness, fitness[finite].min() if finite.any() else 0.0).mean(axis=1)
+    plus, minus = np.split(means, 2)
+    kept = np.argsort(-np.maximum(plus, minus), kind="stable")[: max(1, len(plus) // 2)]
+    std = np.concatenate([plus[kept], minus[kept]]).std()
+    weights = np.zeros(len(plus), np.float32)
+    if std > 0:
+        weights[kept] = (plus - minus)[kept] / (2.0 * std)
+    return np.concatenate([weights, -weights])
 
 
 def signal_variance(fitness: np.ndarray, sharing: TaskSharing) -> tuple[float, float]:

@@ -138,7 +138,7 @@ class Evolution:
         """Close an epoch: rank, move phi, and return its metrics."""
         evolution, lifetimes = self.settings.evolution, Lifetimes.of(results)
         table = lifetimes.fitness[: evolution.lifetimes].reshape(evolution.noise_vectors, evolution.tasks_per_loss)
-        shaped = shape_fitness(table, evolution.task_sharing)
+        shaped = shape_fitness(table, evolution.task_sharing, evolution.rule)
         cosine = half_cosines(population - self.strategy.phi, shaped, self._blocks)
         self.strategy.tell(population, shaped)
         if self.pool is not None:

@@ -26,14 +26,23 @@ def step_size(settings: EvolutionSettings, epoch: int) -> float:
     return settings.step_size + share * (settings.step_size_end - settings.step_size)
 
 
-def optimizer(settings: EvolutionSettings) -> optax.GradientTransformation:
-    """Return Adam with L2 regularization in its gradient (paper, section 4) and a linear step size."""
+def optimizer(settings: EvolutionSettings, dimension: int) -> optax.GradientTransformation:
+    """Return Adam with L2 regularization in its gradient (paper, section 4) and a linear step size.
+
+    With rule ars, momentum instead: Adam would give the many parameters without signal steps as large as the others'.
+    The gradient is scaled by its own length, such that its `dimension` elements are of size one on average, as Adam's.
+    """
     schedule = optax.linear_schedule(
         settings.step_size, settings.step_size_end, transition_steps=settings.anneal_epochs
     )
+    if settings.rule == "ars":
+        momentum = optax.scale_by_novograd(b1=settings.beta1, b2=settings.beta2)
+        scaled = optax.chain(momentum, optax.scale((1.0 - settings.beta1) * dimension**0.5))
+    else:
+        scaled = optax.scale_by_adam(b1=settings.beta1, b2=settings.beta2)
     return optax.chain(
         optax.add_decayed_weights(2.0 * settings.l2),  # the gradient of l2 * |phi|^2
-        optax.scale_by_adam(b1=settings.beta1, b2=settings.beta2),
+        scaled,
         optax.scale_by_learning_rate(schedule),
     )
 
@@ -55,7 +64,7 @@ class Strategy:
             population_size=settings.noise_vectors,
             solution=phi,
             use_antithetic_sampling=settings.antithetic,
-            optimizer=optimizer(settings),
+            optimizer=optimizer(settings, int(evolves.sum())),
             std_schedule=optax.constant_schedule(settings.sigma),
             fitness_shaping_fn=identity_fitness_shaping_fn,
         )

@@ -9,7 +9,6 @@ from epg.families.symmetry import balanced
 from epg.lifetime.batch import Sampler
 from epg.settings import EvolutionSettings
 
-
 PAIR = 2  # consecutive held-out tasks that are one task moved over the family's orbit: as many forwards as backwards
 
 

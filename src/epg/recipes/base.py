@@ -109,7 +109,6 @@ def paper(recipe: Recipe, family: str) -> Settings:
             epochs=5000,
             noise_vectors=64,
             lifetimes=256,
-            antithetic=False,
             task_sharing="none",
             sigma=0.01,  # not in the paper; the 2018 code's value
             step_size=1e-2,

@@ -3,16 +3,16 @@
 from dataclasses import replace
 
 from epg.recipes.base import PPOTuning, Recipe
-from epg.recipes.mujoco import ANNEALED, BOTH_DIRECTIONS, EVOLUTION, POLICY
+from epg.recipes.mujoco import ANNEALED, ARS, BOTH_DIRECTIONS, EVOLUTION, POLICY
 from epg.settings import LifetimeSettings, LossSettings, Settings
 
 RECIPE = Recipe(
     laptop=Settings(
         family="directional-hopper",
         policy=POLICY,
-        loss=LossSettings(window=640, inputs=("reward",), modulation="reward", temporal="none", memory=0),
-        lifetime=LifetimeSettings(64, updates=24, minibatch=64, update_epochs=4, scoring_episodes=2, **ANNEALED),
-        evolution=replace(EVOLUTION, horizon=500, **BOTH_DIRECTIONS),
+        loss=LossSettings(window=640, inputs=("reward",), modulation="reward", temporal="none", memory=0, hidden=8),
+        lifetime=LifetimeSettings(32, updates=20, update_epochs=12, replay=True, scoring_episodes=2, **ANNEALED),
+        evolution=replace(EVOLUTION, epochs=150, horizon=500, **BOTH_DIRECTIONS, **ARS),
     ),
     paper_inputs=("reward",),
     paper_sizes=(64, 128),

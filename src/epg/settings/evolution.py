@@ -20,11 +20,12 @@ class EvolutionSettings:
     """V: perturbed losses per epoch (population size)."""
     lifetimes: int = 64
     """W: lifetimes per epoch; each loss is evaluated on W / V tasks."""
-    antithetic: bool = True
-    """Whether noise vectors come in pairs of opposite sign."""
     task_sharing: TaskSharing = "all"
     """Which losses of an epoch share tasks and random numbers: all (ranked per task), the two of an antithetic pair
-    (compared with each other), or none (the paper)."""
+    (compared with each other), or none (the paper, without antithetic pairs)."""
+    rule: Literal["adam", "ars"] = "adam"
+    """How fitness moves phi: adam, by ranks and Adam (the paper); ars, as augmented random search does, by the returns
+    of the better half of the pairs, with one scale for all parameters."""
     sigma: float = 0.05
     """Standard deviation of the noise on phi."""
     step_size: float = 0.02
@@ -34,9 +35,9 @@ class EvolutionSettings:
     anneal_epochs: int = 1
     """Epochs over which the step size is annealed linearly."""
     beta1: float = 0.0
-    """beta1 of the outer Adam."""
+    """beta1 of the outer Adam: how much of the last step is kept."""
     beta2: float = 0.99
-    """beta2 of the outer Adam."""
+    """beta2 of the outer Adam: how slowly the scale of the gradient is averaged."""
     l2: float = 0.0
     """Weight of the L2 penalty on phi."""
     horizon: int | None = None
@@ -71,14 +72,18 @@ class EvolutionSettings:
                 f"evolution.{name} ({getattr(self, name)}).",
             )
         require(
-            self.task_sharing != "pair" or self.antithetic,
-            "evolution.task_sharing pair needs evolution.antithetic.",
+            self.rule != "ars" or self.task_sharing == "pair", "evolution.rule ars needs evolution.task_sharing pair."
         )
         require(0 <= self.pool <= LARGEST_POOL, f"evolution.pool must lie in [0, {LARGEST_POOL}], not {self.pool}.")
         require(self.horizon is None or self.horizon > 0, f"evolution.horizon must be above zero, not {self.horizon}.")
         require(0 <= self.beta1 < 1, f"evolution.beta1 must lie in [0, 1), not {self.beta1}.")
         require(0 < self.beta2 < 1, f"evolution.beta2 must lie between 0 and 1, not {self.beta2}.")
         require(self.l2 >= 0, f"evolution.l2 must not be negative, not {self.l2}.")
+
+    @property
+    def antithetic(self) -> bool:
+        """Whether noise vectors come in pairs of opposite sign."""
+        return self.task_sharing != "none"
 
     @property
     def tasks_per_loss(self) -> int:
