@@ -23,7 +23,7 @@ EVOLUTION = EvolutionSettings(
 )
 """Many losses, each antithetic pair with tasks of its own: the most signal per lifetime."""
 
-ARS: dict[str, Any] = {"rule": "ars", "step_size": 0.02, "step_size_end": 0.02}
+ARS: dict[str, Any] = {"rule": "ars", "step_size": 0.02, "step_size_end": 0.02, "beta2": 0.9}
 """By returns, not by ranks: a hopper that leaps and falls is left behind by the few losses that do not."""
 
 BOTH_DIRECTIONS: dict[str, Any] = {"noise_vectors": 64}
