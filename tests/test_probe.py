@@ -1,5 +1,6 @@
 """The loss card: a clone must look like a clone, PPO like a learner, and each probe changes what it says it does."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,15 +9,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
-from samples import CONTINUOUS, small_loss
+from samples import CONTINUOUS, small_loss, some_experience
 
-from epg.evaluation.probe import LossCard, Probe, TargetPolicy, flip_actuators, hide_history, negate_reward
+from epg.core.types import InnerParams
+from epg.evaluation.batches import BATCH
+from epg.evaluation.interventions import FlippedReward, fix_mixes, flip_actuators, hide_history, negate_reward
+from epg.evaluation.probe import LossCard, Probe, TargetPolicy
+from epg.evaluation.protocol import meta_params
 from epg.evaluation.statistics import paired_difference
 from epg.families.native.point import POINT_GOAL, POINT_REACH
 from epg.learners.learned import LearnedLoss
 from epg.learners.ppo import PPO
 from epg.loss.init import shift_targets
 from epg.loss.inputs import constant_columns, head_columns, width_of
+from epg.loss.modulation import mix
 from epg.policies.mlp import MlpPolicy
 from epg.recipes import ppo_settings, preset, recipe_of
 from epg.settings import LifetimeSettings, LossSettings, PolicySettings, Settings
@@ -125,3 +131,54 @@ def test_the_card_has_differences_to_the_unchanged_loss():
     assert summary["tasks"] == TASKS
     gap = summary["probes"][1]["difference"]["value"]
     assert gap == pytest.approx(float(results[1].returns.mean() - results[0].returns.mean()), abs=1e-4)
+
+
+MODULATED = Settings(
+    "point-goal",
+    policy=PolicySettings(hidden=(5,)),
+    loss=small_loss(inputs=("reward",), modulation="reward", mixes=3, temporal="none", memory=0, window=32),
+    lifetime=LifetimeSettings(8, updates=4, minibatch=8, learning_rate=1e-2, scoring_episodes=1),
+)
+
+
+def modulated_probe(rng: np.random.Generator, settings: Settings = MODULATED) -> Probe:
+    """Return the probes of a random loss that sees the reward."""
+    learner = LearnedLoss(settings.loss, MlpPolicy(settings.policy, POINT_GOAL.spaces), POINT_GOAL.spaces)
+    phi = learner.initial_phi(jax.random.key(0)) + rng.normal(0, 0.3, learner.dimension)
+    return Probe(settings, learner, np.asarray(phi, np.float32), None, 4, seed=5)
+
+
+def test_fixed_mixes_do_not_depend_on_the_window(rng):
+    probe, mixes = modulated_probe(rng), jnp.array([0.9, -0.2, 1.0])
+    loss = probe.learner.unravel(fix_mixes(probe.learner, jnp.asarray(probe.phi), mixes))
+    for _ in range(2):
+        experience = some_experience(rng, POINT_GOAL.spaces, 32, 8)
+        np.testing.assert_allclose(mix(loss.mixes, loss.mix_bias, MODULATED.loss, experience), mixes, atol=1e-5)
+
+
+def test_the_history_of_another_task_matters_to_a_loss_with_history_only(rng):
+    probe = modulated_probe(rng)
+    trained, foreign = probe.train(), probe.with_foreign_history()
+    assert np.abs(foreign - trained).max() > 0.1
+    blind = replace(probe, phi=hide_history(probe.learner, probe.phi))
+    np.testing.assert_allclose(blind.with_foreign_history(), blind.train(), atol=1e-3)
+
+
+def test_the_reward_is_flipped_since_the_change_and_kept_before_it(rng):
+    experience = some_experience(rng, POINT_GOAL.spaces, 32, 8)
+    learner = FlippedReward(modulated_probe(rng).learner, after=2)
+    for made, opposite in ((0, 0), (1, 0), (2, 8), (3, 16), (9, 32)):  # updates made before this one; rows since
+        shown = learner.shown(InnerParams((), ((), jnp.float32(made))), experience)
+        sign = np.where(np.arange(32) >= 32 - opposite, -1.0, 1.0)
+        np.testing.assert_array_equal(shown.window.reward, experience.window.reward * sign)
+        np.testing.assert_array_equal(shown.reward, experience.reward * sign[-8:])
+
+
+def test_a_reward_flipped_from_the_start_is_the_negated_one_and_never_is_none(rng):
+    probe, run = modulated_probe(rng), {}
+    for after in (0, MODULATED.lifetime.updates):
+        batch = probe.batch(FlippedReward(probe.learner, after), MODULATED, POINT_GOAL)
+        run[after] = np.asarray(batch(meta_params(probe.phi), jnp.arange(BATCH), jnp.int32(0)).final_return)[:4]
+    np.testing.assert_allclose(run[MODULATED.lifetime.updates], probe.train(), atol=1e-3)
+    np.testing.assert_allclose(-run[0], probe.train(family=negate_reward(POINT_GOAL)), atol=1e-3)
+    assert np.abs(probe.with_flipped_reward() + run[0]).max() > 1e-3  # half-way is neither

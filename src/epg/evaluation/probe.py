@@ -8,37 +8,44 @@ actuators' signs are flipped. A learning rule loses without its history and surv
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.flatten_util import ravel_pytree
 
 from epg.core.errors import require
 from epg.core.rng import Key, Split
-from epg.evaluation.batches import in_batches
+from epg.evaluation.batches import BATCH, in_batches
 from epg.evaluation.fitting import fitting_learner, obs_stats_of
 from epg.evaluation.gradients import LossGradients
+from epg.evaluation.interventions import (
+    FlippedReward,
+    ShownMixes,
+    fix_mixes,
+    flip_actuators,
+    hide_history,
+    negate_reward,
+)
 from epg.evaluation.protocol import meta_params, ranked_worst
 from epg.evaluation.statistics import Interval, bootstrap, paired_difference
 from epg.evaluation.transfer import with_updates
 from epg.evolution.task_sampling import task_sampler
 from epg.families.base import Family, HostFamily, JaxFamily
-from epg.families.mujoco.base import MujocoFamily
 from epg.families.registry import find_family
+from epg.learners.base import Learner
 from epg.learners.learned import LearnedLoss
 from epg.learners.reinforce import Reinforce
-from epg.lifetime.batch import batch_of_lifetimes, inner_config
+from epg.lifetime.batch import RunBatch, batch_of_lifetimes, inner_config
 from epg.lifetime.host_driver import HostDriver
 from epg.lifetime.normalizer import FixedStats
 from epg.lifetime.policy_init import FRESH
 from epg.lifetime.scan_driver import score_policy
-from epg.loss.inputs import constant_columns, head_columns, width_of
+from epg.loss.inputs import head_columns
 from epg.loss.network import Loss, leaky_relu
 from epg.policies.base import FeedForward
 from epg.policies.distributions import Gaussian
@@ -137,12 +144,40 @@ class Probe:
     ) -> np.ndarray:
         """Train a policy on each task with a changed loss, changed settings or a changed family; return scores."""
         settings, family = settings or self.settings, family or find_family(self.settings.family)
-        policy = MlpPolicy(settings.policy, family.spaces)
-        learner = replace(self.learner, policy=policy)
-        config = inner_config(settings, learner, policy, family, self.obs_stats)
-        run = batch_of_lifetimes(config, family, task_sampler(family, self.seed, Split.HELD_OUT))
+        run = self.batch(replace(self.learner, policy=MlpPolicy(settings.policy, family.spaces)), settings, family)
         meta = meta_params(self.phi if phi is None else phi, self.policy_init)
         return in_batches(lambda index: np.asarray(run(meta, index, jnp.int32(0)).final_return), self.tasks)
+
+    def batch(self, learner: Learner, settings: Settings, family: Family) -> RunBatch:
+        """Compile lifetimes on the held-out tasks with any learner."""
+        policy = MlpPolicy(settings.policy, family.spaces)
+        config = inner_config(settings, learner, policy, family, self.obs_stats)
+        return batch_of_lifetimes(config, family, task_sampler(family, self.seed, Split.HELD_OUT))
+
+    def with_foreign_history(self) -> np.ndarray:
+        """Train with the mixes that the loss saw last in another task's lifetime, from the first update on.
+
+        Tasks k and k + 1 exchange theirs, k even: opposite directions, in a family that has directions.
+        """
+        family = find_family(self.settings.family)
+        shown = ShownMixes(**{it.name: getattr(self.learner, it.name) for it in fields(self.learner)})
+        watched, run = (self.batch(it, self.settings, family) for it in (shown, self.learner))
+        meta = meta_params(self.phi, self.policy_init)
+
+        def exchanged(index: Array) -> np.ndarray:
+            mixes = watched(meta, index, jnp.int32(0)).measured[:, -1]  # [tasks, updates, K]: the last
+            others = jnp.asarray(mixes)[jnp.arange(BATCH) ^ 1]
+            phis = jax.vmap(partial(fix_mixes, self.learner))(meta.phi, others)
+            return np.asarray(run(meta._replace(phi=phis), index, jnp.int32(0)).final_return)
+
+        return in_batches(exchanged, self.tasks)
+
+    def with_flipped_reward(self) -> np.ndarray:
+        """Train with a reward that changes its sign in the middle of the lifetime; return scores under the last one."""
+        half = self.settings.lifetime.updates // 2
+        run = self.batch(FlippedReward(self.learner, half), self.settings, find_family(self.settings.family))
+        meta = meta_params(self.phi, self.policy_init)
+        return -in_batches(lambda index: np.asarray(run(meta, index, jnp.int32(0)).final_return), self.tasks)
 
     def results(self) -> Iterator[ProbeResult]:
         """Run every probe that applies to this loss, the unchanged loss first."""
@@ -151,6 +186,8 @@ class Probe:
         if not self.learner.spaces.discrete:
             yield ProbeResult("its target acting, no learning", "control", self.target_returns(), 0)
         yield ProbeResult("blind to history", "history", self.train(hide_history(self.learner, self.phi)), steps)
+        if self.settings.loss.modulation in ("reward", "transitions"):
+            yield ProbeResult("another task's history", "history", self.with_foreign_history(), steps)
         family = find_family(self.settings.family)
         flipped = flip_actuators(family)
         if flipped is not None:
@@ -158,6 +195,8 @@ class Probe:
         negated = negate_reward(family)
         if self.settings.loss.sees_reward and negated is not None:
             yield ProbeResult("reward negated", "interface", -self.train(family=negated), steps)
+        if self.settings.loss.sees_reward:
+            yield ProbeResult("reward negated half-way", "interface", self.with_flipped_reward(), steps)
         for name, changes in ARCHITECTURES.items() if not self.policy_init.size else ():
             policy: PolicySettings = replace(self.settings.policy, **changes)
             yield ProbeResult(name, "architecture", self.train(settings=replace(self.settings, policy=policy)), steps)
@@ -189,53 +228,6 @@ class Probe:
 
         scored = jax.jit(lambda index: jax.vmap(one)(*sample(index, jnp.int32(0)), params))
         return in_batches(scored, self.tasks)
-
-
-def hide_history(learner: LearnedLoss, phi: np.ndarray) -> np.ndarray:
-    """Return phi with the head's weights on context, memory and mixes set to zero."""
-    loss, settings, spaces = learner.unravel(jnp.asarray(phi)), learner.loss, learner.spaces
-    head, columns = loss.head, head_columns(settings, spaces)
-    memory, width = constant_columns(settings, spaces)["memory"], width_of(columns)
-    head = head.at[len(head) - settings.context_size :].set(0.0)
-    head = head.at[width + memory.start : width + memory.stop].set(0.0)
-    for name in ("mixes x observation", "mixes"):
-        if name in columns:
-            head = head.at[columns[name]].set(0.0)
-    return np.asarray(ravel_pytree(eqx.tree_at(lambda it: it.head, loss, head))[0])
-
-
-def flip_actuators(family: Family) -> Family | None:
-    """Return the family whose actuators do the opposite of an action; None if it cannot be changed so."""
-    if family.spaces.discrete:
-        return None
-    if isinstance(family, MujocoFamily):
-        ctrl = family.action_to_ctrl
-        return replace(family, action_to_ctrl=lambda state, action, task: ctrl(state, -action, task))
-    if isinstance(family, JaxFamily):
-        step = family.step
-        return replace(family, step=lambda state, action, task: step(state, -action, task))
-    return None
-
-
-def negate_reward(family: Family) -> Family | None:
-    """Return the family with the sign of its reward changed; None if it cannot be changed so."""
-    if isinstance(family, MujocoFamily):
-        reward_and_done = family.reward_and_done
-
-        def negated(state: Any, action: Array, task: Any) -> tuple[Array, Array]:
-            reward, done = reward_and_done(state, action, task)
-            return -reward, done
-
-        return replace(family, reward_and_done=negated)
-    if isinstance(family, JaxFamily):
-        step = family.step
-
-        def stepped(state: Any, action: Array, task: Any) -> tuple[Any, Array, Array]:
-            after, reward, terminated = step(state, action, task)
-            return after, -reward, terminated
-
-        return replace(family, step=stepped)
-    return None
 
 
 DESCENT = 0.5 * 0.88 ** np.arange(60)  # step sizes: reaches any action within 4 and ends within 0.0003 of it
