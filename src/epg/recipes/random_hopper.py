@@ -3,16 +3,16 @@
 from dataclasses import replace
 
 from epg.recipes.base import PPOTuning, Recipe
-from epg.recipes.mujoco import ANNEALED, EVOLUTION, POLICY
+from epg.recipes.mujoco import ANNEALED, ARS, EVOLUTION, POLICY
 from epg.settings import LifetimeSettings, LossSettings, Settings
 
 RECIPE = Recipe(
     laptop=Settings(
         family="random-hopper",
         policy=POLICY,
-        loss=LossSettings(window=512),
-        lifetime=LifetimeSettings(64, updates=32, minibatch=64, update_epochs=8, scoring_episodes=4, **ANNEALED),
-        evolution=replace(EVOLUTION, horizon=500),
+        loss=LossSettings(window=640, temporal="none", memory=0, hidden=8),
+        lifetime=LifetimeSettings(32, updates=20, update_epochs=12, replay=True, scoring_episodes=2, **ANNEALED),
+        evolution=replace(EVOLUTION, epochs=200, noise_vectors=64, horizon=500, **ARS),
     ),
     paper_sizes=(64, 128),
     ppo={
