@@ -78,15 +78,27 @@ def ship(name: str, run: str) -> None:
         shutil.copy(LAB / run / file, there / file)
 
 
+def alternatives(name: str, shipped: LossArtefact) -> dict[str, Path]:
+    """Return what else a loss is compared with, if it is in lab/: itself before evolution, the best fixed policy."""
+    same = [run for run in runs_of(name) if load_loss(run).manifest["sha256"] == shipped.manifest["sha256"]]
+    found = {"first": same[0] / "first"} if same else {}
+    found["fixed"] = LAB / f"{name}-fixed"
+    return {key: path for key, path in found.items() if path.is_dir()}
+
+
 def measure(name: str, means: dict[str, float]) -> Result:
     """Compare the loss of the zoo, and that of every seed, with PPO on the same held-out tasks."""
     shipped = zoo.load_loss(name)
     family, runs = shipped.manifest["family"], runs_of(name)
     with tempfile.TemporaryDirectory() as folder:
-        compared = api.compare(shipped, tasks=TASKS, seed=SEED, ppo_steps=[LONG], run=Path(folder) / "compare")
+        beside = alternatives(name, shipped)
+        others = ("ppo", *beside.values())
+        place = Path(folder) / "compare"
+        compared = api.compare(shipped, tasks=TASKS, seed=SEED, others=others, ppo_steps=[LONG], run=place)
         methods = compared.table["methods"]
         long = f"ppo-{LONG}" if f"ppo-{LONG}" in methods else "ppo"  # a loss may have as many steps itself
         of = {"shipped": "epg", "ppo": "ppo", "ppo_long": long}
+        of |= {key: method for key, method in (("first", "epg-2"), ("fixed", "fixed")) if key in beside}
         finals = {key: ranked_worst(compared.methods[method].final) for key, method in of.items()}
         for run in runs:
             if load_loss(run).manifest["sha256"] == shipped.manifest["sha256"]:
@@ -110,6 +122,7 @@ def measure(name: str, means: dict[str, float]) -> Result:
         or {name: _spent(shipped)},
         "side": _sides(family),
         "lifetimes": compared.table["lifetimes"],
+        "fixed_steps": methods["fixed"]["meta_steps"] if "fixed" in of else None,
         "spread": {key: methods[method]["spread"] for key, method in of.items()},
         "finals": {key: [round(float(it), 4) for it in values] for key, values in finals.items()},
     }
@@ -167,6 +180,11 @@ def section(name: str, result: Result) -> list[str]:
         rows += [(f"evolution {seed}", steps["loss"], finals[seed]) for seed in seeds]
         mean = np.mean([finals[seed] for seed in seeds], axis=0)
         rows += [(f"mean of the {len(seeds)} evolutions", steps["loss"], mean)]
+    if "first" in finals:
+        rows += [("the shipped loss before evolution", steps["loss"], finals["first"])]
+    if "fixed" in finals:
+        label = f"best fixed linear policy, found in {result['fixed_steps'] / 1e6:.0f} M steps, acting without learning"
+        rows += [(label, 0, finals["fixed"])]
     rows += [("PPO", steps["ppo"], finals["ppo"]), ("PPO, more steps", steps["ppo_long"], finals["ppo_long"])]
     start, family = result["warm_start"], result["family"]
     lines = [
