@@ -832,19 +832,28 @@ def test_the_demonstration_evolves_compares_and_gives_verdicts(monkeypatch: pyte
     monkeypatch.setattr(demonstration.api, "settings_for", lambda family, name, seed: epg.preset(family, "smoke"))
     assert inspect.signature(epg.compare).parameters["ppo_steps"].default == (8192,)
     monkeypatch.setattr(demonstration.api, "compare", partial(epg.compare, ppo_steps=(256,)))  # sooner done
+    compared = Path("out/point-goal/compare/results.json")
+    monkeypatch.setattr(demonstration, "show_shipped", lambda place: {**read_json(compared), "run": place})
     done = call("demo", "--run", "out")
     assert done.code == 0
     assert "point-goal: smaller, for a test" in done.err
-    results = read_json(Path("out/point-goal/compare/results.json"))
-    assert list(results["methods"]) == ["epg", "ppo", "ppo-256"]
+    assert list(read_json(compared)["methods"]) == ["epg", "ppo", "ppo-256"]
     *_, first, second = done.out.splitlines()
     assert "PPO (128 steps, 1 updates, tuned for this family)" in first
     assert "PPO, 256 steps (256 steps, 2 updates, tuned for this family)" in second
 
 
-def test_the_demonstration_prints_json_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demonstration_shows_half_cheetahs_and_prints_json_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demonstration, "FAMILIES", {})
-    assert call("demo", "--run", "out", "--json").json == []
+    monkeypatch.setattr(demonstration, "SHIPPED_TASKS", 1)
+    shorter = partial(epg.compare, updates=2, others=())
+    monkeypatch.setattr(demonstration.api, "compare", shorter)
+    monkeypatch.setattr(demonstration.api, "render", partial(epg.render, updates=2, stages=2))
+    (result,) = call("demo", "--run", "out", "--json").json
+    assert (result["family"], result["tasks"], list(result["methods"])) == ("directional-half-cheetah", 1, ["epg"])
+    shown = Path("out/directional-half-cheetah")
+    assert {path.suffix for path in (shown / "film").iterdir()} >= {".png", ".json"}
+    assert (shown / "compare" / "report.html").is_file()
 
 
 def test_version_and_help() -> None:
