@@ -730,7 +730,7 @@ def test_losses_lists_whole_ones(evolved: Evolved, tmp_path: Path) -> None:
         {"name": str(tmp_path / "runs" / "whole"), "family": "point-goal", "epochs": 4}
         | {"env_steps": evolved.done.json["env_steps"], "sha256": evolved.done.json["loss_sha256"]}
         | {"licence": "CC0-1.0"}
-        | {"reward": True, "fitness": found[0]["fitness"], "held_out": None, "warm_start": None}
+        | {"reward": True, "fitness": found[0]["fitness"], "held_out": None, "warm_start": None, "card": None}
     ]
     epochs = [json.loads(line) for line in (evolved.path / "metrics.jsonl").read_text().splitlines()]
     assert found[0]["fitness"] == pytest.approx(sum(it["fitness_mean"] for it in epochs) / 4, rel=1e-6)

@@ -9,9 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
-from samples import CONTINUOUS, small_loss, some_experience
+from samples import CONTINUOUS, fresh_loss, small_loss, some_experience
 
+import epg
 from epg.core.types import InnerParams
+from epg.evaluation import probe as probing
 from epg.evaluation.batches import BATCH
 from epg.evaluation.interventions import FlippedReward, fix_mixes, flip_actuators, hide_history, negate_reward
 from epg.evaluation.probe import LossCard, Probe, TargetPolicy
@@ -26,6 +28,9 @@ from epg.loss.modulation import mix
 from epg.policies.mlp import MlpPolicy
 from epg.recipes import ppo_settings, preset, recipe_of
 from epg.settings import LifetimeSettings, LossSettings, PolicySettings, Settings
+from epg.storage.card_file import main_numbers
+from epg.storage.loss_artefact import save_loss
+from epg.zoo import list_losses
 
 TASKS = 24
 
@@ -182,3 +187,20 @@ def test_a_reward_flipped_from_the_start_is_the_negated_one_and_never_is_none(rn
     np.testing.assert_allclose(run[MODULATED.lifetime.updates], probe.train(), atol=1e-3)
     np.testing.assert_allclose(-run[0], probe.train(family=negate_reward(POINT_GOAL)), atol=1e-3)
     assert np.abs(probe.with_flipped_reward() + run[0]).max() > 1e-3  # half-way is neither
+
+
+def test_a_card_is_a_run_with_a_page_and_stands_beside_its_loss(tmp_path, monkeypatch):
+    monkeypatch.setattr(probing, "ARCHITECTURES", {})
+    monkeypatch.setattr(probing, "LENGTHS", ())
+    settings = replace(MODULATED, loss=small_loss(), lifetime=LifetimeSettings(8, updates=2, minibatch=8))
+    loss = fresh_loss(settings)
+    spent = {"epochs": 1, "env_steps": 1, "curve": [0.0], "seed": 0, "warm_start": None, "licence": None}
+    save_loss(tmp_path / "run", loss.tensors, loss.manifest | spent)
+    card = epg.probe(tmp_path / "run", tasks=2, run=tmp_path / "probe")
+    names = ["trained by the loss", "its target acting, no learning", "blind to history", "actuators flipped"]
+    assert [it.name for it in card.probes] == names
+    assert "Loss card: point-goal" in (tmp_path / "probe" / "report.html").read_text()
+    (entry,) = (it for it in list_losses(tmp_path) if not it.shipped)
+    assert main_numbers(entry.card) == {it.name: pytest.approx(it.interval.value) for it in card.probes[1:]}
+    (tmp_path / "run" / "card.json").write_text("{}")
+    assert [it.card for it in list_losses(tmp_path) if not it.shipped] == [None]  # damaged: as if it were not there

@@ -254,6 +254,51 @@ def test_a_browser_shows_the_figures(tmp_path):
     assert (np.diff(rows["ppo"]) > 100).sum() == 2  # legend, return and KL: three lines apart from each other
 
 
+def write_card(run: Path, **changes) -> None:
+    """Write a loss card of three probes."""
+    names = (("trained by the loss", "control"), ("blind to history", "history"), ("actuators flipped", "interface"))
+    probes = [
+        {"name": name, "group": group, "steps": 640, "interval": interval(500.0 - 50 * i, 400.0, 600.0)}
+        | {"difference": interval(-50.0 * i, -60.0, -40.0) if i else None}
+        for i, (name, group) in enumerate(names)
+    ]
+    run.mkdir(parents=True, exist_ok=True)
+    card = {"kind": "loss-card", "family": "point", "tasks": 32, "seed": 7, "probes": probes, "loss": "c0ffee"}
+    write_json(run / "card.json", card | changes)
+
+
+def test_a_loss_card_is_a_page_of_its_own_or_part_of_its_runs(tmp_path):
+    write_card(tmp_path / "card")
+    page = Page(write_report(tmp_path / "card"))
+    assert "Loss card: point" in page.text
+    assert "reach 500.0, 450.0 without its history, 400.0 with flipped actuators (32 held-out tasks)" in page.text
+    assert "−50.00 (−60.00 to −40.00)|" in page.text
+    assert (tmp_path / "card" / "figures" / "loss_card.png").is_file()
+    write_card(tmp_path / "run")
+    write_evolution(tmp_path / "run")
+    text = Page(write_report(tmp_path / "run")).text
+    assert "Evolution on point" in text
+    assert "Loss card|" in text
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"kind": "compare"},
+        {"tasks": 10**400},
+        {"probes": []},
+        {"probes": {"name": 1}},
+        {"probes": [{"name": "x", "group": "y", "steps": 1, "interval": None, "difference": None}]},
+        {"probes": [{"name": "x", "group": "history", "steps": -1, "interval": None, "difference": None}]},
+        {"probes": [{"name": "x", "group": [], "steps": 1, "interval": interval(1e99, 0, 0), "difference": None}]},
+    ],
+)
+def test_a_damaged_card_is_refused_by_name(tmp_path, changes):
+    write_card(tmp_path / "card", **changes)
+    with pytest.raises(BadInput, match=r"card\.json"):
+        write_report(tmp_path / "card")
+
+
 def test_numbers_and_durations():
     assert [_number(x) for x in (1234.4, 137.0, -0.00012345, None, np.inf)] == [
         "1234", "137.0", "−0.0001234", "non-finite", "non-finite",

@@ -13,6 +13,7 @@ from epg.evaluation.transfer import Transfer, with_updates
 from epg.families.registry import REGISTRY, name_of
 from epg.recipes import preset
 from epg.settings import to_dict
+from epg.storage.card_file import CARD
 from epg.storage.files import write_json
 from epg.storage.loss_artefact import LossArtefact
 from epg.storage.run import Run
@@ -54,7 +55,6 @@ def probe(
     artefact, family = open_loss(loss, family, run)
     from epg.evaluation.gradients import measure_gradients
     from epg.evaluation.probe import LossCard, Probe
-    from epg.viz.card import draw_card
 
     results = []
     for result in Probe.of(artefact, family, tasks, seed).results():
@@ -64,8 +64,10 @@ def probe(
     path = Path(run or new_run_path(f"probe-{family}"))
     card = LossCard(path, family, seed, artefact.manifest["sha256"], tuple(results), gradients)
     Run.create(path, {**about("probe", family), **origin(artefact)})
-    write_json(path / "card.json", card.to_dict())
-    draw_card(card.to_dict(), path)
+    write_json(path / CARD, card.to_dict())
+    report(path)
+    if isinstance(loss, str | Path) and os.path.isdir(loss):
+        write_json(Path(loss) / CARD, card.to_dict())  # beside the loss: `epg losses` and its report show it
     return card
 
 

@@ -15,10 +15,12 @@ from epg.cli.arguments import Verb
 from epg.cli.demo import demo
 from epg.cli.output import print_json, print_table, say
 from epg.core.errors import require
+from epg.storage.card_file import main_numbers
 
 CAPTION = (
     "Steps: environment steps of its evolution. Return: of policies trained by it on held-out tasks, interquartile "
-    "mean and 95 % interval; of your runs: mean fitness of the last epochs. In brackets: the family, if it differs."
+    "mean and 95 % interval; of your runs: mean fitness of the last epochs. Card (`epg probe`): return if its target "
+    "acts without learning / without its history / with flipped actuators. In brackets: the family, if it differs."
 )
 
 
@@ -41,6 +43,7 @@ class Losses(Verb):
                     | {k: it.artefact.manifest[k] for k in keys}
                     | {"reward": it.sees_reward, "fitness": it.fitness, "held_out": it.held_out}
                     | {"warm_start": it.artefact.manifest.get("warm_start")}
+                    | {"card": main_numbers(it.card) if it.card else None}
                     for it in found
                 ]
             )
@@ -48,7 +51,7 @@ class Losses(Verb):
         if not found:
             say("no losses yet: evolve one with `epg evolve point-goal`", stderr=True)
             return
-        names = "reward", "started from", "steps", "return", "licence"
+        names = "reward", "started from", "steps", "return", "card", "licence"
         listing = Table(Column("loss", overflow="fold"), *names, caption=CAPTION)
         for it in found:
             manifest = it.artefact.manifest
@@ -61,6 +64,7 @@ class Losses(Verb):
                 "{value:.3g} ({low:.3g} to {high:.3g})".format(**it.held_out["return"])
                 if it.held_out
                 else f"{it.fitness:.3g}",
+                " / ".join(f"{value:.3g}" for value in main_numbers(it.card).values()) if it.card else "",
                 manifest["licence"] or "none stated",
             )
         print_table(listing)

@@ -52,6 +52,7 @@ from epg.policies.distributions import Gaussian
 from epg.policies.linear import observation_products
 from epg.policies.mlp import MlpPolicy
 from epg.settings import PolicySettings, Settings
+from epg.storage.card_file import BLIND, FLIPPED, TARGET
 from epg.storage.loss_artefact import LossArtefact
 
 ARCHITECTURES: dict[str, dict[str, Any]] = {
@@ -184,14 +185,14 @@ class Probe:
         steps = self.settings.lifetime.steps
         yield ProbeResult("trained by the loss", "control", self.train(), steps)
         if not self.learner.spaces.discrete:
-            yield ProbeResult("its target acting, no learning", "control", self.target_returns(), 0)
-        yield ProbeResult("blind to history", "history", self.train(hide_history(self.learner, self.phi)), steps)
+            yield ProbeResult(TARGET, "control", self.target_returns(), 0)
+        yield ProbeResult(BLIND, "history", self.train(hide_history(self.learner, self.phi)), steps)
         if self.settings.loss.modulation in ("reward", "transitions"):
             yield ProbeResult("another task's history", "history", self.with_foreign_history(), steps)
         family = find_family(self.settings.family)
         flipped = flip_actuators(family)
         if flipped is not None:
-            yield ProbeResult("actuators flipped", "interface", self.train(family=flipped), steps)
+            yield ProbeResult(FLIPPED, "interface", self.train(family=flipped), steps)
         negated = negate_reward(family)
         if self.settings.loss.sees_reward and negated is not None:
             yield ProbeResult("reward negated", "interface", -self.train(family=negated), steps)

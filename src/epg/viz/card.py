@@ -8,15 +8,10 @@ from typing import Any
 from matplotlib import style
 from matplotlib.figure import Figure
 
+from epg.storage.card_file import PROBE_GROUPS
 from epg.viz.curves import STYLE, save_figure
 
-GROUPS = {
-    "control": "#0072B2",
-    "history": "#D55E00",
-    "interface": "#CC79A7",
-    "architecture": "#009E73",
-    "length": "#E69F00",
-}
+GROUPS = dict(zip(PROBE_GROUPS, ("#0072B2", "#D55E00", "#CC79A7", "#009E73", "#E69F00"), strict=True))
 
 
 def draw_card(card: dict[str, Any], directory: Path) -> list[Path]:

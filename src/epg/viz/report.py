@@ -15,7 +15,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from epg.core.errors import require
 from epg.evaluation.verdict import subject, verdicts
+from epg.storage.card_file import BLIND, CARD, FLIPPED, TARGET, main_numbers, read_card
 from epg.storage.files import write_atomic
+from epg.viz.card import draw_card
 from epg.viz.curves import fitness_over_epochs, learning_curves
 from epg.viz.run_reader import (
     read_config,
@@ -27,16 +29,21 @@ from epg.viz.run_reader import (
     with_keys,
 )
 
+CARD_WORDS = {
+    TARGET: "if its target acts without learning",
+    BLIND: "without its history",
+    FLIPPED: "with flipped actuators",
+}
+
 
 def write_report(run: Path) -> Path:
-    """Write RUN/report.html for an evolution, a comparison or learning, and return its path."""
-    comparison = _comparison(run)
-    evolution = None
-    if comparison is None:
+    """Write RUN/report.html for an evolution, a comparison, learning or a loss card, and return its path."""
+    comparison, card, evolution = _comparison(run), _card(run), None
+    if comparison is None and (card is None or os.path.isfile(run / "metrics.jsonl")):
         evolution = _evolution(run)
         comparison = _comparison(run / "compare")
     config = read_object(run / "config.json") if os.path.isfile(run / "config.json") else {}
-    parts = [part for part in (evolution, comparison) if part]
+    parts = [part for part in (evolution, comparison, card) if part]
     page = (
         _environment()
         .get_template("report.html")
@@ -45,6 +52,7 @@ def write_report(run: Path) -> Path:
             verdict=" ".join(part["verdict"] for part in parts),
             evolution=evolution,
             comparison=comparison,
+            card=card,
             config=config,
             versions=_versions(config),
         )
@@ -104,6 +112,23 @@ def _comparison(run: Path) -> dict[str, Any] | None:
         "methods": list(zip(results["methods"].values(), nonfinite, strict=True)),
         "finals": np.stack([method.final for method in lifetimes], axis=1).tolist(),  # [tasks, methods]
         "figure": _embed(learning_curves(run)),
+    }
+
+
+def _card(run: Path) -> dict[str, Any] | None:
+    """Gather what the page says about a loss card; None where there is none."""
+    if not os.path.isfile(run / CARD):
+        return None
+    card = read_card(run / CARD)
+    shown = [f"{_number(value)} {CARD_WORDS[name]}" for name, value in main_numbers(card).items()]
+    trained = f"Policies that the loss trains reach {_number(card['probes'][0]['interval']['value'])}"
+    return {
+        "title": f"Loss card: {card['family']}",
+        "verdict": ", ".join([trained, *shown]) + f" ({card['tasks']} held-out tasks).",
+        "tasks": card["tasks"],
+        "seed": card["seed"],
+        "probes": card["probes"],
+        "figure": _embed(draw_card(card, run)),
     }
 
 

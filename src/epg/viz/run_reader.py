@@ -5,8 +5,6 @@ Each reader refuses a file that is missing or not whole, by its name.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -15,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from epg.core.errors import BadInput, require
-from epg.storage.files import read_json, read_tensors
+from epg.storage.checked import LARGEST, count, interval, read_object, with_keys
+from epg.storage.files import read_tensors
 from epg.storage.metrics import read_metrics
 
 Floats = NDArray[np.floating[Any]]
-LARGEST = 1e80  # square of what a float32 holds: larger numbers were never computed here
 
 
 @dataclass(frozen=True)
@@ -84,18 +82,13 @@ class Epochs:
         return np.maximum(share, 0.0)  # an unbiased variance estimate can be negative
 
 
-def read_object(path: Path, *required: str) -> dict[str, Any]:
-    """Read a JSON object that has the `required` keys."""
-    return with_keys(read_json(path), path, required)
-
-
 def read_config(run: Path) -> dict[str, Any]:
     """Read config.json of an evolution."""
     path = run / "config.json"
     config = read_object(path, "kind", "family", "settings")
     require(config["kind"] == "evolve", f"{run} is not an evolution: {path} says {config['kind']!r}.")
     evolution = with_keys(config["settings"], path, ["evolution"])["evolution"]
-    _count(with_keys(evolution, path, ["lifetimes"])["lifetimes"], "lifetimes", path)
+    count(with_keys(evolution, path, ["lifetimes"])["lifetimes"], "lifetimes", path)
     return config
 
 
@@ -104,7 +97,7 @@ def read_results(run: Path) -> dict[str, Any]:
     path = run / "results.json"
     results = read_object(path, "kind", "family", "tasks", "steps", "seed", "methods")
     for name in ("tasks", "steps"):
-        _count(results[name], name, path)
+        count(results[name], name, path)
     methods = with_keys(results["methods"], path)
     require(len(methods) > 0, f"{path} is damaged: it holds no method.")
     compared = results["kind"] == "compare"
@@ -112,16 +105,16 @@ def read_results(run: Path) -> dict[str, Any]:
     for number, (name, method) in enumerate(methods.items()):
         with_keys(method, path, ("label", "steps", "updates", "steps_per_update", "tuned", "interval"))
         for what in ("steps", "updates", "steps_per_update"):
-            _count(method[what], f"{what} of {name}", path)
+            count(method[what], f"{what} of {name}", path)
         require(type(method["tuned"]) is bool, f"{path} is damaged: tuned of {name} is {method['tuned']!r}.")
         transfer = method.setdefault("transfer", [])
         phrases = isinstance(transfer, list) and all(isinstance(it, str) for it in transfer)
         require(phrases, f"{path} is damaged: transfer of {name} is {transfer!r}.")
-        method["interval"] = _interval(method["interval"], path)
+        method["interval"] = interval(method["interval"], path)
         goals = method.get("goals")
-        method["goals"] = None if goals is None else _interval(goals, path)
+        method["goals"] = None if goals is None else interval(goals, path)
         if number > 0:
-            method["difference"] = _interval(method.get("difference"), path)
+            method["difference"] = interval(method.get("difference"), path)
     return results
 
 
@@ -179,23 +172,3 @@ def _read_columns(path: Path, record: type) -> Floats | tuple[()]:
         raise BadInput(f"{path} is damaged: {error}.") from None
     require(bool((np.abs(np.nan_to_num(columns)) <= LARGEST).all()), f"{path} is damaged: no epoch has such numbers.")
     return columns
-
-
-def with_keys(data: Any, path: Path, required: Sequence[str] = ()) -> dict[str, Any]:
-    """Return `data` if it is an object with the `required` keys, or refuse the file it came from."""
-    require(isinstance(data, dict), f"{path} is damaged: an object was expected, not {type(data).__name__}.")
-    missing = [name for name in required if name not in data]
-    require(not missing, f"{path} is damaged: it lacks {', '.join(missing)}.")
-    return data
-
-
-def _count(value: Any, name: str, path: Path) -> None:
-    require(type(value) is int and 0 < value < 2**31, f"{path} is damaged: {name} is {value!r}.")
-
-
-def _interval(data: Any, path: Path) -> dict[str, float]:
-    ends = {name: with_keys(data, path, ("value", "low", "high"))[name] for name in ("value", "low", "high")}
-    for name, end in ends.items():
-        usual = end is None or (type(end) in (int, float) and abs(end) <= LARGEST)
-        require(usual, f"{path} is damaged: {name} is {end!r}.")
-    return {name: math.nan if end is None else float(end) for name, end in ends.items()}

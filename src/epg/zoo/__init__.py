@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from epg.core.errors import BadInput, did_you_mean
 from epg.settings import Settings, from_dict
+from epg.storage.card_file import CARD, read_card
 from epg.storage.files import read_json
 from epg.storage.loss_artefact import LOSS, LossArtefact
 from epg.storage.loss_artefact import load_loss as load_artefact
@@ -70,6 +71,8 @@ class LossEntry:
     """What it was evolved with."""
     held_out: dict[str, Any] | None
     """Returns of policies trained by it on held-out tasks, and PPO's on the same; None if not measured."""
+    card: dict[str, Any] | None
+    """Its loss card; None if not measured."""
 
     @property
     def sees_reward(self) -> bool:
@@ -119,7 +122,16 @@ def list_losses(runs: Path) -> Iterator[LossEntry]:
             except BadInput:
                 continue
             name = manifest.parent.name if shipped else str(manifest.parent)
-            measured = manifest.parent / HELD_OUT
-            held_out = read_json(measured) if shipped and os.path.isfile(measured) else {}
-            held_out = held_out if held_out.get("sha256") == artefact.manifest["sha256"] else None  # of another loss
-            yield LossEntry(name, shipped, artefact, settings, held_out)
+            digest = artefact.manifest["sha256"]
+            held_out = _measured(read_json, manifest.parent / HELD_OUT, "sha256", digest) if shipped else None
+            card = _measured(read_card, manifest.parent / CARD, "loss", digest)
+            yield LossEntry(name, shipped, artefact, settings, held_out, card)
+
+
+def _measured(read: Callable[[Path], Any], path: Path, key: str, digest: str) -> dict[str, Any] | None:
+    """Read what was measured of a loss; None if nothing was, if it is of another loss, or damaged."""
+    try:
+        content = read(path) if os.path.isfile(path) else {}
+    except BadInput:
+        return None
+    return content if isinstance(content, dict) and content.get(key) == digest else None
