@@ -20,7 +20,7 @@ demo: $(RUN) ## evolve two losses and compare them with PPO
 	$(BIN)/epg demo
 
 test: lint ## lint, types and every fast test
-	$(BIN)/python -m pytest -m "not slow and not sb3" -n 3 --dist loadfile
+	$(BIN)/python -m pytest -m "not slow and not sb3" -n 3 --dist loadfile --no-loadscope-reorder
 
 test-slow: $(DEV) ## learning, 20 000 mutants, 100 kills and a soak: an hour
 	$(BIN)/python -m pytest -m slow

@@ -50,6 +50,16 @@ def free_memory() -> None:
         trim(0)
 
 
+# Files that take longest, longest first: started last, one of them would run alone at the end.
+LONG_FILES = ("cli", "evolution", "experiments", "site", "ray", "families", "learners", "recipes", "durability")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the files that take longest first."""
+    order = {f"test_{name}.py": number for number, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: order.get(item.path.name, len(order)))
+
+
 @pytest.fixture(scope="module", autouse=True)
 def programs_are_dropped_with_their_module() -> Iterator[None]:
     """Free memory at the end of a module."""

@@ -14,10 +14,11 @@ from samples import small_settings
 from epg.baselines import fixed_policy
 from epg.baselines.fixed_policy import FixedPolicy, Search, SearchSettings, SearchStep, ascent, create_run, search_run
 from epg.core.errors import BadInput
-from epg.core.rng import Split, Stream, lifetime_key, stream_key
+from epg.core.rng import Split, Stream, stream_key
 from epg.evaluation.protocol import MethodResult, record
 from epg.evaluation.trained_policies import policy_methods
 from epg.evolution.observation_stats import measure_observations
+from epg.evolution.task_sampling import task_sampler
 from epg.families.registry import find_family
 from epg.lifetime.normalizer import FixedStats
 from epg.policies.distributions import draw_noise
@@ -261,8 +262,7 @@ def test_a_run_of_another_kind_is_refused(tmp_path):
 def slow_score(found: FixedPolicy, task_index: int, seed: int) -> float:
     """Act with a linear policy on a held-out task, step by step; return the mean return."""
     family, returns = find_family("point-reach"), []
-    key = lifetime_key(seed, Split.HELD_OUT, 0, task_index)
-    task = family.sample(stream_key(key, Stream.TASK))
+    task, key = task_sampler(family, seed, Split.HELD_OUT)(jnp.int32(task_index), jnp.int32(0))
     for episode in jax.random.split(stream_key(key, Stream.SCORE), SETTINGS.lifetime.scoring_episodes):
         noise = np.asarray(draw_noise(stream_key(episode, Stream.ACTION), family.spaces, family.horizon))
         state, total = family.reset(stream_key(episode, Stream.RESET), task), 0.0

@@ -14,10 +14,11 @@ from samples import small_settings
 from epg.baselines import registry
 from epg.baselines.maml import Batch, Maml, MamlStep, MamlTraining, TaskData, advantages, split_batch
 from epg.core.errors import BadInput
-from epg.core.rng import Split, Stream, lifetime_key, stream_key
+from epg.core.rng import Split
 from epg.core.spaces import Spaces
 from epg.evaluation.protocol import record
 from epg.evaluation.trained_policies import policy_methods
+from epg.evolution.task_sampling import task_sampler
 from epg.families.registry import find_family
 from epg.lifetime.env_step import Actor
 from epg.lifetime.sampling import trajectory_sampler
@@ -224,8 +225,7 @@ def test_an_update_at_test_time_is_the_inner_step_of_training(reference):
     family = find_family("point-goal")
     learner = Maml(OPTIONS, SETTINGS.ppo, trained.policy)
     for index in range(2):
-        key = lifetime_key(3, Split.HELD_OUT, 0, index)
-        task = family.sample(stream_key(key, Stream.TASK))
+        task, key = task_sampler(family, 3, Split.HELD_OUT)(jnp.int32(index), jnp.int32(0))
         actor = Actor(trained.params, jnp.asarray(trained.mean), jnp.asarray(trained.std))
         batched = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], (task, actor))
         taken = trajectory_sampler(trained.policy, family, 48)(key[None], *batched).rollout
