@@ -28,7 +28,6 @@ from epg.loss.modulation import mix
 from epg.policies.mlp import MlpPolicy
 from epg.recipes import ppo_settings, preset, recipe_of
 from epg.settings import LifetimeSettings, LossSettings, PolicySettings, Settings
-from epg.storage.card_file import main_numbers
 from epg.storage.loss_artefact import save_loss
 from epg.zoo import list_losses
 
@@ -201,6 +200,6 @@ def test_a_card_is_a_run_with_a_page_and_stands_beside_its_loss(tmp_path, monkey
     assert [it.name for it in card.probes] == names
     assert "Loss card: point-goal" in (tmp_path / "probe" / "report.html").read_text()
     (entry,) = (it for it in list_losses(tmp_path) if not it.shipped)
-    assert main_numbers(entry.card) == {it.name: pytest.approx(it.interval.value) for it in card.probes[1:]}
+    assert entry.card_numbers == {it.name: pytest.approx(it.interval.value) for it in card.probes[1:]}
     (tmp_path / "run" / "card.json").write_text("{}")
     assert [it.card for it in list_losses(tmp_path) if not it.shipped] == [None]  # damaged: as if it were not there

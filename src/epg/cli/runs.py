@@ -15,7 +15,6 @@ from epg.cli.arguments import Verb
 from epg.cli.demo import demo
 from epg.cli.output import print_json, print_table, say
 from epg.core.errors import require
-from epg.storage.card_file import main_numbers
 
 CAPTION = (
     "Steps: environment steps of its evolution. Return: of policies trained by it on held-out tasks, interquartile "
@@ -43,7 +42,7 @@ class Losses(Verb):
                     | {k: it.artefact.manifest[k] for k in keys}
                     | {"reward": it.sees_reward, "fitness": it.fitness, "held_out": it.held_out}
                     | {"warm_start": it.artefact.manifest.get("warm_start")}
-                    | {"card": main_numbers(it.card) if it.card else None}
+                    | {"card": it.card_numbers or None}
                     for it in found
                 ]
             )
@@ -61,13 +60,17 @@ class Losses(Verb):
                 "seen" if it.sees_reward else "not seen",
                 f"a {start['kind']}" if start else "fresh phi",
                 f"{manifest['env_steps'] / 1e6:.1f} M",
-                "{value:.3g} ({low:.3g} to {high:.3g})".format(**it.held_out["return"])
+                "{} ({} to {})".format(*(_short(it.held_out["return"][name]) for name in ("value", "low", "high")))
                 if it.held_out
-                else f"{it.fitness:.3g}",
-                " / ".join(f"{value:.3g}" for value in main_numbers(it.card).values()) if it.card else "",
+                else _short(it.fitness),
+                " / ".join(map(_short, it.card_numbers.values())),
                 manifest["licence"] or "none stated",
             )
         print_table(listing)
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if 100 <= abs(value) < 1e6 else f"{value:.3g}"
 
 
 @dataclass(frozen=True)

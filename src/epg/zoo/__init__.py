@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from epg.core.errors import BadInput, did_you_mean
 from epg.settings import Settings, from_dict
-from epg.storage.card_file import CARD, read_card
+from epg.storage.card_file import CARD, main_numbers, read_card
 from epg.storage.files import read_json
 from epg.storage.loss_artefact import LOSS, LossArtefact
 from epg.storage.loss_artefact import load_loss as load_artefact
@@ -78,6 +78,11 @@ class LossEntry:
     def sees_reward(self) -> bool:
         """Whether it learns from the reward at test time."""
         return not self.settings.has_loss or self.settings.loss.sees_reward
+
+    @property
+    def card_numbers(self) -> dict[str, float]:
+        """The returns of its loss card that tell a clone from a learner; empty without a card."""
+        return main_numbers(self.card) if self.card else {}
 
     @property
     def fitness(self) -> float:
