@@ -66,7 +66,7 @@ def probe(
     Run.create(path, {**about("probe", family), **origin(artefact)})
     write_json(path / CARD, card.to_dict())
     report(path)
-    if isinstance(loss, str | Path) and os.path.isdir(loss):
+    if isinstance(loss, str | Path) and os.path.isdir(loss) and family == artefact.manifest["family"]:
         write_json(Path(loss) / CARD, card.to_dict())  # beside the loss: `epg losses` and its report show it
     return card
 

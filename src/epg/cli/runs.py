@@ -103,7 +103,7 @@ class Watch:
 
 @dataclass(frozen=True, kw_only=True)
 class Demo(Verb):
-    """Evolve two losses in minutes and compare them with PPO on held-out tasks."""
+    """Evolve two losses in minutes and compare them with PPO; train half-cheetahs with a shipped loss."""
 
     run: Path | None = None
     """Directory for both runs; by default a new one below runs/."""

@@ -8,7 +8,6 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
@@ -80,17 +79,9 @@ class FlippedReward(Learner):
         slope = self.learner.gradient(self._own(params), self.shown(params, experience), prepared, batch, meta)
         return InnerParams(slope.policy, (slope.learner, jnp.zeros(())))
 
-    def update(
-        self,
-        state: InnerState,
-        experience: Experience,
-        meta: MetaParams,
-        minibatches: Array,
-        optimizer: optax.GradientTransformation,
-        step_scale: Array | None,
-    ) -> InnerState:
+    def update(self, state: InnerState, *args: Any, **kwargs: Any) -> InnerState:
         """Make an update, and count it."""
-        made = super().update(state, experience, meta, minibatches, optimizer, step_scale)
+        made = super().update(state, *args, **kwargs)
         own, count = made.params.learner
         return InnerState(InnerParams(made.params.policy, (own, count + 1.0)), made.optimizer)
 

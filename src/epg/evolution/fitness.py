@@ -17,9 +17,8 @@ def centred_ranks(fitness: np.ndarray) -> np.ndarray:
 
 
 def shape_fitness(fitness: np.ndarray, sharing: TaskSharing, rule: str = "adam") -> np.ndarray:
-    """Turn fitness [V, tasks] into one number per loss, [V].
+    """Turn fitness [V, tasks] into one number per loss, [V]: with rule ars returns (`better_half`), otherwise ranks.
 
-    ars : not ranks but returns; see `better_half`. Otherwise
     all : losses are ranked within each task and the ranks averaged: a task with high returns weighs no more.
     pair: the two losses of a pair are compared on their own tasks; see `pair_ranks`.
     none: F is the mean over tasks, then ranked (Eq. 7).
