@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-# One single-threaded process per core beats threads within a process (DESIGN section 6).
+# One single-threaded process per core beats threads within a process (docs/performance.md).
 SINGLE_THREADED = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 # Level 1 compiles a lifetime in half the time of the default and runs equally fast; one thread keeps results

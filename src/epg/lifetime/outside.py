@@ -59,7 +59,7 @@ class LossWindow:
 
     @property
     def initial_memory(self) -> np.ndarray:
-        """A fresh memory, [64, memory]."""
+        """A fresh memory, [memory]."""
         return np.asarray(self._learner.init(stream_key(self._key, Stream.LEARNER)))
 
     @property
