@@ -20,8 +20,12 @@ from epg.core.runtime import use_single_thread
 # Before anything imports JAX: one thread, and compiled programs kept between test runs. Tests compile much and run
 # little: they optimize less, which takes a third of the time to compile. Promises about bits, and tests that run for
 # long, take the compiler as it is shipped (`shipped_compiler`).
-QUICK_TO_COMPILE = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+QUICK_TO_COMPILE = (
+    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+)
 os.environ["XLA_FLAGS"] = f"{QUICK_TO_COMPILE} {os.environ.get('XLA_FLAGS', '')}"
+os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"  # source lines of operations, which nobody reads
+gc.set_threshold(100_000, 20, 50)  # tracing makes many objects and few cycles
 use_single_thread()
 
 # Before anything imports Ray: a Ray that tests start obeys nobody else.

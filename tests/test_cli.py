@@ -671,6 +671,7 @@ def test_evolve_starts_from_a_loss_and_says_so(evolved: Evolved) -> None:
     assert load_loss(evolved.path).manifest["warm_start"] is None
 
 
+@pytest.mark.slow
 def test_a_fixed_policy_is_searched_resumed_and_starts_a_loss() -> None:
     search = ("baseline", "fixed", "point-reach", "--tasks", 4, "--processes", 1, "--run", "policy", "--json")
     done = call(*search, "--env-steps", 20_000, "--seed", 3)
@@ -698,6 +699,7 @@ def test_a_fixed_policy_is_searched_resumed_and_starts_a_loss() -> None:
 ONE = ("--tasks", 1, "--lifetimes", 1)
 
 
+@pytest.mark.slow
 def test_meta_learners_are_trained_and_compared(evolved: Evolved) -> None:
     policy = PolicySettings(hidden=(4,), obs_stats="fixed")
     # As many steps as the loss takes: training's score and the comparison are then the same programs.
@@ -795,6 +797,7 @@ def test_tasks_lists_families_and_shows_one() -> None:
     assert "Reward:" in shown.out
 
 
+@pytest.mark.slow
 def test_bench_takes_a_lifetime_apart() -> None:
     done = call("bench", "random-reacher", "--repeats", 1, "--updates", 1, "--json")
     assert done.code == 0

@@ -74,6 +74,7 @@ def goes_on_from(run: Path, epochs: int) -> int:
 # Full disks.
 
 
+@pytest.mark.slow
 def test_a_file_too_large_is_said_in_a_sentence_and_the_last_checkpoint_stays(
     reference: EvolutionResult, tmp_path: Path
 ) -> None:
@@ -246,7 +247,7 @@ def kill_once(run: Path, draw: random.Random) -> str:
     return digest
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [1, pytest.param(50, marks=pytest.mark.slow)])
 def test_killed_at_random_and_resumed_a_run_gives_the_same_loss(
     kills: int, reference: EvolutionResult, tmp_path: Path
 ) -> None:

@@ -56,7 +56,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> EvolutionResult:
     return evolve_run(run, settings, executor="inline")
 
 
-@pytest.mark.parametrize("processes", [1, 3])
+@pytest.mark.parametrize("processes", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_the_number_of_processes_changes_nothing(processes: int, reference: EvolutionResult, tmp_path: Path) -> None:
     settings = smoke(epochs=6)
     evolved = evolve_run(create_run(settings, tmp_path / "run"), settings, "local", processes)
@@ -430,13 +430,16 @@ def test_a_loss_has_its_observation_statistics_and_lifetimes_use_them(measured: 
     assert measured.env_steps == 4 * steps_of_a_shard(settings) + 2 * steps_of_a_shard(settings)
 
 
+@pytest.mark.slow
 def test_measurements_do_not_depend_on_who_works(measured: EvolutionResult, tmp_path: Path) -> None:
     settings = measuring()
     evolved = evolve_run(create_run(settings, tmp_path / "run"), settings, "local", 2)
     assert (evolved.loss_sha256, evolved.env_steps) == (measured.loss_sha256, measured.env_steps)
 
 
-@pytest.mark.parametrize("moment", ["measuring", "checkpoint", "workers", "epoch"])
+@pytest.mark.parametrize(
+    "moment", ["checkpoint", "workers", *(pytest.param(it, marks=pytest.mark.slow) for it in ("measuring", "epoch"))]
+)
 def test_stopped_anywhere_and_resumed(
     moment: str, measured: EvolutionResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

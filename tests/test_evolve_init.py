@@ -55,7 +55,7 @@ def test_the_vector_is_phi_and_then_the_policy() -> None:
     assert list(alone.vector.blocks) == ["initial policy"]
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("name", ["ppo", pytest.param("epg", marks=pytest.mark.slow)])
 def test_neither_processes_nor_a_pause_change_it(name: str, runs: dict[str, EvolutionResult], tmp_path: Path) -> None:
     settings = SETTINGS[name]
     half = replace(settings, evolution=replace(settings.evolution, epochs=1))
@@ -102,6 +102,7 @@ def call(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, s
     return 0, capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_compare_tells_them_apart(
     runs: dict[str, EvolutionResult], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

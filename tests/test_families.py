@@ -25,7 +25,7 @@ from epg.families.symmetry import balanced, flip_sign, rotate, wrap
 pytestmark = pytest.mark.usefixtures("strict_dtypes")
 
 
-@pytest.mark.parametrize("name", [*REGISTRY, *VARIANTS])
+@pytest.mark.parametrize("name", [*REGISTRY, *(pytest.param(it, marks=pytest.mark.slow) for it in VARIANTS)])
 def test_registered_family_passes_every_check(name):
     family = find_family(name)
     assert family.name == name

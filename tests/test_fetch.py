@@ -166,6 +166,7 @@ def test_without_the_models_it_says_what_to_install(monkeypatch):
         FETCH_REACH.simulate([STOCK])
 
 
+@pytest.mark.slow
 def test_running_statistics_do_not_erase_the_target():
     # The target is constant within a lifetime: normalized by its own running statistics it would be zero in every task.
     settings = Settings(

@@ -188,12 +188,20 @@ def test_the_number_of_processes_changes_nothing(reference, tmp_path):
     assert_same(search_in(tmp_path / "run", "local", 2), reference[0])
 
 
+@pytest.mark.slow
 def test_another_seed_gives_another_policy(reference, tmp_path):
     run = create_run(replace(SETTINGS, seed=1), SEARCH, tmp_path / "run")
     assert not np.array_equal(search_run(run, "inline").weights, reference[0].weights)
 
 
-@pytest.mark.parametrize(("stopped", "damage"), [(1, "none"), (4, "none"), (7, "none"), (4, "cut"), (7, "cut")])
+@pytest.mark.parametrize(
+    ("stopped", "damage"),
+    [
+        (4, "none"),
+        (7, "cut"),
+        *(pytest.param(*it, marks=pytest.mark.slow) for it in ((1, "none"), (7, "none"), (4, "cut"))),
+    ],
+)
 def test_stopped_and_resumed_it_ends_the_same(stopped, damage, reference, tmp_path, monkeypatch):
     monkeypatch.setattr(Search, "checkpoint_every", 3)
     run = create_run(SETTINGS, SEARCH, tmp_path / "run")

@@ -72,7 +72,7 @@ def case(name: str):
     return config, family, meta_of(jnp.tile(phi, (ROWS, 1)))
 
 
-@pytest.mark.parametrize("together", [1, 5])
+@pytest.mark.parametrize("together", [pytest.param(1, marks=pytest.mark.slow), 5])
 def test_groups_of_lifetimes_are_one_batch(monkeypatch, together):
     # Six lifetimes with losses of their own, in groups of 1 and 3 (5 does not divide 6), and all at once.
     family = replace(find_family("point-goal"), horizon=20)
@@ -91,7 +91,8 @@ def test_groups_of_lifetimes_are_one_batch(monkeypatch, together):
 
 
 @pytest.mark.parametrize(
-    ("name", "start"), [("point-goal", "fresh"), ("random-cart-pole", "given"), (NO_RESETS, "fresh")]
+    ("name", "start"),
+    [("point-goal", "fresh"), ("random-cart-pole", "given"), pytest.param(NO_RESETS, "fresh", marks=pytest.mark.slow)],
 )
 def test_host_driver_is_the_scan_driver(name, start):
     config, family, meta = case(name)
@@ -325,7 +326,7 @@ def absurd_task(task):
     return task._replace(mass=jnp.full(4, 1e-9), gravity=jnp.float32(1e9))
 
 
-@pytest.mark.parametrize(("size", "ruined"), [(1e30, False), (np.inf, True)])
+@pytest.mark.parametrize(("size", "ruined"), [pytest.param(1e30, False, marks=pytest.mark.slow), (np.inf, True)])
 def test_evolution_continues_after_huge_actions(monkeypatch, size, ruined):
     # The second lifetime of each shard acts hugely; clipped, its actions harm nobody, and infinite ones only itself.
     family = replace(RANDOM_HOPPER, horizon=8)

@@ -133,7 +133,9 @@ def lifetimes(family, learner):
 
 
 @pytest.mark.usefixtures("shipped_compiler")
-@pytest.mark.parametrize(("family", "name"), [("point-goal", "ppo"), ("random-cart-pole", "reinforce")])
+@pytest.mark.parametrize(
+    ("family", "name"), [("point-goal", "ppo"), pytest.param("random-cart-pole", "reinforce", marks=pytest.mark.slow)]
+)
 def test_alpha_one_is_the_guide_bit_for_bit(family, name):
     family = find_family(family)
     guide, learned = guide_of(name, family.spaces), learned_of(family.spaces)

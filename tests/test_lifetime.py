@@ -115,9 +115,10 @@ CASES = {
     "constant input": ("point-goal", "learned", 20),
     "no resets": ("point-goal", "learned", 20),
 }
+RARE = ("fixed statistics", "constant input")
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [pytest.param(it, marks=pytest.mark.slow) if it in RARE else it for it in CASES])
 def test_lifetime_is_the_slow_loop(name):
     known, kind, horizon = CASES[name]
     family, settings = replace(find_family(known), horizon=horizon), SETTINGS
@@ -401,6 +402,7 @@ def test_tasks_are_the_keys_own_or_spread_evenly_over_the_orbit(split, balance):
     assert len(np.unique(x)) == 8  # no two tasks are alike
 
 
+@pytest.mark.slow
 def test_nothing_is_compiled_after_the_first_epoch(caplog):
     settings = replace(
         SETTINGS,

@@ -107,7 +107,9 @@ def test_wrong_use_of_a_learner_is_refused() -> None:
 
 
 @pytest.mark.parametrize("spaces", [CONTINUOUS, DISCRETE])
-@pytest.mark.parametrize("changes", [{}, {"temporal": "experience"}, {"temporal": "none"}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"temporal": "none"}, pytest.param({"temporal": "experience"}, marks=pytest.mark.slow)]
+)
 def test_the_gradient_in_outputs_is_that_of_the_learner(spaces: Spaces, changes: dict[str, str]) -> None:
     """Backpropagated through a policy, dL/d(outputs) is the learner's own gradient in theta and memory."""
     lifetime, replay = LifetimeSettings(8, minibatch=4), bool(changes)

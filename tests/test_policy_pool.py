@@ -80,6 +80,7 @@ def test_the_pool_is_bounded_keeps_any_age_and_takes_nothing_that_is_not_finite(
     assert set(np.unique(starts[:, 0])) == set(np.unique(pool.rows))
 
 
+@pytest.mark.slow
 def test_neither_processes_nor_a_pause_change_it(tmp_path: Path) -> None:
     whole = evolve_run(create_run(SETTINGS, tmp_path / "whole"), SETTINGS, "inline")
     half = replace(SETTINGS, evolution=replace(EVOLUTION, epochs=2))

@@ -63,6 +63,7 @@ def test_a_clone_looks_like_a_clone():
     assert paired_difference(flipped, trained).high < -10.0
 
 
+@pytest.mark.slow
 def test_ppo_looks_like_a_learner():
     # The hidden goal is found by the reward alone: flipped actuators change nothing but the random numbers.
     settings = ppo_settings(preset("point-goal"), recipe_of("point-goal").tuned_ppo(2048), 2048, False)
@@ -178,6 +179,7 @@ def test_the_reward_is_flipped_since_the_change_and_kept_before_it(rng):
         np.testing.assert_array_equal(shown.reward, experience.reward * sign[-8:])
 
 
+@pytest.mark.slow
 def test_a_reward_flipped_from_the_start_is_the_negated_one_and_never_is_none(rng):
     probe, run = modulated_probe(rng), {}
     for after in (0, MODULATED.lifetime.updates):

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import QUICK_TO_COMPILE
 from probe_families import ACTION
 from samples import fresh_loss, small_settings
 
@@ -66,7 +67,6 @@ def test_workers_cannot_have_what_only_this_session_has(tmp_path: Path) -> None:
         load("session:nobody")
 
 
-@pytest.mark.usefixtures("shipped_compiler")
 def test_the_callers_process_is_left_alone(tmp_path: Path) -> None:
     """A fresh process: environment variables, JAX's platform and its threads are those of the caller; phi is ours."""
     settings = epg.preset("point-goal", "smoke", **TINY)
@@ -83,6 +83,7 @@ print(json.dumps([evolved.loss_sha256, new, before[1:] == after[1:], jax.config.
 """
     ours = ("XLA_FLAGS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "JAX_COMPILATION_CACHE_DIR")
     environment = {name: value for name, value in os.environ.items() if name not in ours}
+    environment["XLA_FLAGS"] = QUICK_TO_COMPILE  # the caller's own
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr
     sha256, changed, same_signals, cache = json.loads(done.stdout)

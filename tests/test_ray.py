@@ -213,6 +213,7 @@ def inline(tmp_path_factory: pytest.TempPathFactory) -> EvolutionResult:
     return evolve_run(create_run(long_epochs(), tmp_path_factory.mktemp("long") / "inline"), long_epochs(), "inline")
 
 
+@pytest.mark.slow
 def test_two_nodes_give_the_same_loss_as_one_process(
     ray_cluster: Any, second_node: Any, inline: EvolutionResult, tmp_path: Path
 ) -> None:

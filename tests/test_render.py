@@ -287,6 +287,7 @@ def test_the_page_of_families_has_a_picture_of_each():
         assert (ROOT / f"docs/images/family-{name}.png").stat().st_size < 150_000
 
 
+@pytest.mark.slow
 def test_the_command_that_draws_the_families(tmp_path, can_draw):
     command = [str(ROOT / "tools/draw_families.sh"), FAMILY]
     environment = {**os.environ, "PICTURES": str(tmp_path)}

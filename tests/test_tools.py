@@ -98,6 +98,7 @@ def test_the_search_behind_tuned_ppo_tries_its_grid(
     assert capsys.readouterr().out.splitlines()[-1] == f"best: {json.dumps(tried[0])}"
 
 
+@pytest.mark.slow
 def test_the_search_behind_tuned_ppo_trains() -> None:
     tried = load_tool("tune_ppo").evaluate(preset("point-goal", "laptop"), PPOTuning(64, update_epochs=1), None, 2, 128)
     assert (tried["family"], tried["steps"], tried["tasks"]) == ("point-goal", 128, 2)
@@ -136,6 +137,7 @@ def test_the_page_of_an_empty_zoo_says_so(results: ModuleType) -> None:
     assert text == f"# Results\n\nWritten by hand.\n\n{results.MARK}\n\nNo loss has been measured yet.\n"
 
 
+@pytest.mark.slow
 def test_a_loss_of_the_zoo_is_measured_without_its_run(results: ModuleType) -> None:
     evolve(Path("run"))
     Path("zoo/mine").mkdir()

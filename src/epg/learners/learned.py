@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,12 @@ from epg.loss.modulation import StatisticsScale
 from epg.loss.network import CachedInputs, Loss, cache_inputs, evaluate
 from epg.policies.base import Policy, distribution
 from epg.settings import LossSettings
+
+
+@lru_cache(maxsize=32)
+def _initial_phi(loss: LossSettings, spaces: Spaces) -> Callable[..., Array]:
+    """Return the program that draws an initial phi, compiled once."""
+    return jit(lambda key, scale: ravel_pytree(init_loss(key, loss, spaces, scale))[0])
 
 
 @dataclass(frozen=True)
@@ -45,7 +52,7 @@ class LearnedLoss(Learner):
 
     def initial_phi(self, key: Key, scale: StatisticsScale | None = None) -> Array:
         """Draw an initial phi, [D]; `scale` is that of the window's statistics, if the loss mixes them."""
-        phi: Array = jit(lambda key: ravel_pytree(init_loss(key, self.loss, self.spaces, scale))[0])(key)
+        phi: Array = _initial_phi(self.loss, self.spaces)(key, scale)
         return phi
 
     @property
