@@ -176,11 +176,11 @@ QUANTITIES = {
     "goal-ant-no-reset": {"bearing": ant.CIRCLE, "yaw": YAW},
     "fetch-reach": {"offset": (-0.15, 0.15)},
 }
-DIRECTIONAL = ["directional-hopper", "directional-half-cheetah"]
+SIGNED = ["directional-hopper", "directional-half-cheetah", "signed-half-cheetah"]
 
 
 def test_no_quantity_is_left_out():
-    assert {*QUANTITIES, *DIRECTIONAL} == {*MUJOCO}
+    assert {*QUANTITIES, *SIGNED} == {*MUJOCO}
     for name, bounds in QUANTITIES.items():
         assert find_family(name).stock_task._fields == (*bounds,)
 
@@ -234,8 +234,8 @@ def test_episodes_start_with_the_stated_distribution(name):
     assert_independent(np.column_stack([values for values, _ in parts]))
 
 
-@pytest.mark.parametrize("name", DIRECTIONAL)
-def test_both_directions_occur_alike(name):
+@pytest.mark.parametrize("name", SIGNED)
+def test_both_signs_occur_alike(name):
     family = find_family(name)
     signs = np.asarray(tasks_of(family).sign)
     assert set(signs.tolist()) == {-1.0, 1.0}
@@ -398,6 +398,20 @@ def test_goal_ant_is_rewarded_for_approach():
     reward, _ = family.reward_and_done(family.sim_state(readout), jnp.zeros(8), EAST)
     np.testing.assert_allclose(reward, -1 / np.sqrt(2), rtol=1e-5)
     np.testing.assert_allclose(family.features(EAST._replace(bearing=jnp.float32(0.25))), [0.0, 1.0], atol=1e-6)
+
+
+def test_reversed_motors_do_the_opposite_and_earn_as_forwards(rng):
+    signed, directional = find_family("signed-half-cheetah"), find_family("directional-half-cheetah")
+    readout = jnp.asarray(rng.normal(size=signed.readout_size), jnp.float32)
+    action = jnp.asarray(2.0 * rng.normal(size=6), jnp.float32)
+    forwards = directional.to_ctrl(readout, action, directional.stock_task)
+    for sign in (1.0, -1.0):
+        task = signed.stock_task._replace(sign=jnp.float32(sign))
+        np.testing.assert_array_equal(signed.to_ctrl(readout, action, task), sign * forwards)
+        np.testing.assert_array_equal(signed.observation(readout, task), directional.observation(readout, task))
+        ours = signed.reward_and_done(signed.sim_state(readout), action, task)
+        theirs = directional.reward_and_done(directional.sim_state(readout), action, directional.stock_task)
+        np.testing.assert_array_equal(ours, theirs)
 
 
 # --- the environment of the MAML paper ------------------------------------------------------------------------------

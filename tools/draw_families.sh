@@ -5,7 +5,7 @@ set -eu
 cd "$(dirname "$0")/.."
 # goal-ant-no-reset looks like goal-ant.
 FAMILIES="random-hopper random-walker random-reacher directional-hopper directional-half-cheetah
-goal-ant goal-ant-right goal-ant-left fetch-reach"
+signed-half-cheetah goal-ant goal-ant-right goal-ant-left fetch-reach"
 for family in ${*:-$FAMILIES}; do
     "${EPG:-.venv/bin/epg}" tasks "$family" --picture "${PICTURES:-docs/images}/family-$family.png"
 done

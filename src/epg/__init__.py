@@ -1,9 +1,10 @@
 """Evolved Policy Gradients: evolve a loss function, then train policies with it.
 
 The same verbs as the command line: `epg.evolve`, `epg.learn`, `epg.compare`, `epg.baseline`, `epg.train_baseline`,
-`epg.probe`, `epg.figure`, `epg.act`, `epg.check`, `epg.report`, `epg.render`; `epg.load_loss` and `epg.load_policy` open what they saved. Importing `epg` loads nothing
-heavy; JAX comes with the first verb that needs it. The families are also Gymnasium environments: `import epg.envs`, or
-`import epg` after Gymnasium, registers them. (Gymnasium 1 has no entry point for plugins.)
+`epg.probe`, `epg.figure`, `epg.act`, `epg.check`, `epg.report`, `epg.render`; `epg.load_loss`, `epg.load_policy` open
+what they saved. Importing `epg` loads nothing heavy; JAX comes with the first verb that needs it. The families are also
+Gymnasium environments: `import epg.envs`, or `import epg` after Gymnasium, registers them. (Gymnasium 1 has no entry
+point for plugins.)
 """
 
 import importlib

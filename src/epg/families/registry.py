@@ -41,6 +41,7 @@ REGISTRY = {
     "random-reacher": _mujoco("reacher:RANDOM_REACHER", "random_reacher", 50),
     "directional-hopper": _mujoco("hopper:DIRECTIONAL_HOPPER", "directional_hopper", 1000),
     "directional-half-cheetah": _mujoco("half_cheetah:DIRECTIONAL_HALF_CHEETAH", "directional_half_cheetah", 200),
+    "signed-half-cheetah": _mujoco("half_cheetah:SIGNED_HALF_CHEETAH", "signed_half_cheetah", 200),
     "goal-ant": _mujoco("ant:GOAL_ANT", "goal_ant", 200),
     "goal-ant-right": _mujoco("ant:GOAL_ANT_RIGHT", "goal_ant", 200),
     "goal-ant-left": _mujoco("ant:GOAL_ANT_LEFT", "goal_ant", 200),

@@ -1,4 +1,6 @@
-"""The half-cheetah: directional-half-cheetah, which way to run? And the environment of the MAML paper's figure."""
+"""The half-cheetah: directional-half-cheetah (run which way?), signed-half-cheetah (what do the motors do?), and the
+environment of the MAML paper's figure.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -9,8 +11,8 @@ from jax import Array
 
 from epg.core.rng import Key
 from epg.core.spaces import Spaces
-from epg.families.appearance import CameraPose
-from epg.families.mujoco import direction
+from epg.families.appearance import Appearance, CameraPose
+from epg.families.mujoco import direction, motor_sign
 from epg.families.mujoco.base import Clock, MujocoFamily, SimState
 from epg.families.mujoco.direction import Direction
 
@@ -62,6 +64,33 @@ the physics diverges; cut after 200 steps.
 Task: the sign, +1 or -1, each with probability 1/2.
 Physics: implicitfast, 3 substeps of 1/60 s; @reference: Euler, 5 of 0.01 s, as HalfCheetah-v5.
 Differences from HalfCheetah-v5: weight 0.05 instead of 0.1 of the control cost, 200 steps instead of 1000.
+""",
+)
+
+
+def reward_and_done_forwards(state: SimState, action: Array, task: Any) -> tuple[Array, Array]:
+    """Reward forward velocity, less the cost of control; never end."""
+    return reward_and_done(state, action, direction.FORWARDS)
+
+
+SIGNED_HALF_CHEETAH = replace(
+    DIRECTIONAL_HALF_CHEETAH,
+    name="signed-half-cheetah",
+    summary="run forwards with motors that may be reversed, without any reward to tell",
+    sample=motor_sign.sample,
+    orbit=motor_sign.orbit,
+    appearance=Appearance(CAMERA, label=motor_sign.label),
+    stock_task=motor_sign.STOCK,
+    reward_and_done=reward_and_done_forwards,
+    action_to_ctrl=motor_sign.action_to_ctrl,
+    specification="""signed-half-cheetah, version 1: Gymnasium's HalfCheetah-v5 with motors of unknown sign.
+
+Not one of the paper's families. No fixed policy runs in both tasks: a loss has to find out what the motors do.
+Observation [17]: as directional-half-cheetah. Action [6]: as there, times the task's sign.
+Reward: mean forward velocity over the control interval of 0.05 s, less 0.05 |a|² of the clipped action. It is not an
+input of the loss: how the body moves after an action reveals the sign.
+Task: the sign of all motors, +1 or -1, each with probability 1/2.
+Episode and physics: as directional-half-cheetah.
 """,
 )
 
