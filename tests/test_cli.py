@@ -653,6 +653,7 @@ def test_compare_without_other_steps_gives_ppo_those_of_the_loss(evolved: Evolve
     assert {name: it["steps"] for name, it in done.json["methods"].items()} == {"epg": 128, "ppo": 128}
 
 
+@pytest.mark.slow
 def test_evolve_starts_from_a_loss_and_says_so(evolved: Evolved) -> None:
     done = call("evolve", "point-goal", "--preset", "smoke", "--start", evolved.path, "--run", "out", "--json")
     assert done.code == 0

@@ -137,6 +137,7 @@ def test_a_step_in_which_nothing_was_finite_moves_nothing():
     assert not search.weights.any()
 
 
+@pytest.mark.slow
 def test_the_search_climbs(tmp_path):
     # point-reach is solved by an action towards the goal: linear in the observation.
     search = SearchSettings(MEASURING + 40 * 32 * HORIZON, population=32)

@@ -312,6 +312,7 @@ def evolve_twice():
     return zip(*(run_epoch(evolution, evaluate) for _ in range(2)), strict=True)
 
 
+@pytest.mark.slow
 def test_evolution_continues_after_divergence(monkeypatch):
     family = replace(RANDOM_HOPPER, horizon=8, sample=lambda key: absurd_task(RANDOM_HOPPER.sample(key)))
     monkeypatch.setattr(worker, "find_family", lambda name: family)
