@@ -31,6 +31,7 @@ from epg.evaluation.protocol import loss_method, ranked_worst, record  # noqa: E
 from epg.evaluation.statistics import bootstrap, paired_difference  # noqa: E402
 from epg.evolution.task_sampling import task_sampler  # noqa: E402
 from epg.families.registry import find_family  # noqa: E402
+from epg.storage.card_file import CARD, read_card  # noqa: E402
 from epg.storage.files import write_json  # noqa: E402
 from epg.storage.loss_artefact import LOSS, LossArtefact, load_loss  # noqa: E402
 from epg.storage.metrics import read_metrics  # noqa: E402
@@ -205,7 +206,8 @@ def section(name: str, result: Result) -> list[str]:
         lines.append(
             f"| {label} | {length:,} | {interval(values)} | {values.mean():.{digits}f} | {cells[0]} | {cells[1]} |"
         )
-    return [*lines, *_spread(result), *_direction_table(result, finals), *_cost_table(result, finals), *_pictures(name)]
+    tables = [*_direction_table(result, finals), *_card_table(name), *_cost_table(result, finals)]
+    return [*lines, *_spread(result), *tables, *_pictures(name)]
 
 
 def _spread(result: Result) -> list[str]:
@@ -217,18 +219,37 @@ def _spread(result: Result) -> list[str]:
     return [
         "",
         f"Mean of {number} lifetimes per task. From one lifetime to another the interquartile mean has a standard "
-        f"deviation of {loss} (loss), {ppo} (PPO) and {long} (PPO, more steps); company moves it by nothing.",
+        f"deviation of {loss} (loss), {ppo} (PPO) and {long} (PPO, more steps); how many tasks are computed together changes nothing.",
     ]
 
 
 def _direction_table(result: Result, finals: dict[str, np.ndarray]) -> list[str]:
     if result["side"] is None:
         return []
-    side = np.array(result["side"])
-    lines = ["", "| direction | tasks | shipped loss | PPO | PPO, more steps |", "|---|---|---|---|---|"]
-    for sign, name in ((1.0, "forwards"), (-1.0, "backwards")):
+    side, family = np.array(result["side"]), find_family(result["family"])
+    lines = ["", "| task | tasks | shipped loss | PPO | PPO, more steps |", "|---|---|---|---|---|"]
+    for sign in (1.0, -1.0):
+        name = family.appearance.label(family.stock_task._replace(sign=sign))
         cells = [interval(finals[key][side == sign]) for key in ("shipped", "ppo", "ppo_long")]
         lines.append(f"| {name} | {(side == sign).sum()} | {' | '.join(cells)} |")
+    return lines
+
+
+def _card_table(name: str) -> list[str]:
+    """Show what the loss card says of history and interface, if there is one."""
+    path = zoo.ZOO / name / CARD
+    if not path.is_file():
+        return []
+    card = read_card(path)
+    lines = ["", f"| loss card: {card['tasks']} held-out tasks, seed {card['seed']} | return | difference |"]
+    lines += ["|---|---|---|"]
+    for probe in card["probes"]:
+        if probe["group"] in ("control", "history", "interface"):
+            digits = 2 if abs(card["probes"][0]["interval"]["value"]) < 20 else 0
+            given = [it for it in (probe["interval"], probe["difference"]) if it]
+            shown = [" to ".join(f"{it[key]:.{digits}f}" for key in ("low", "high")) for it in given]
+            shown = [f"{it['value']:.{digits}f} ({ends})" for it, ends in zip(given, shown, strict=True)]
+            lines.append(f"| {probe['name']} | {shown[0]} | {shown[1] if len(shown) > 1 else ''} |")
     return lines
 
 
