@@ -219,7 +219,8 @@ def _spread(result: Result) -> list[str]:
     return [
         "",
         f"Mean of {number} lifetimes per task. From one lifetime to another the interquartile mean has a standard "
-        f"deviation of {loss} (loss), {ppo} (PPO) and {long} (PPO, more steps); how many tasks are computed together changes nothing.",
+        f"deviation of {loss} (loss), {ppo} (PPO) and {long} (PPO, more steps); how many tasks are computed together "
+        "changes nothing.",
     ]
 
 
