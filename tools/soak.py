@@ -99,6 +99,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=1000)
     parser.add_argument("--out", type=Path, default=Path("docs/images"))
     given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
     measured = {executor: soak(executor, given.epochs) for executor in given.executors}
     (given.out / "soak.json").write_text(json.dumps(measured) + "\n")
     draw(measured, given.out / "soak.png")
