@@ -87,8 +87,9 @@ def draw(measured: dict[str, Series], path: Path) -> None:
         for axes, unit in zip(row, ("MB", "files"), strict=True):
             for who in ("driver", "worker"):
                 axes.plot(series["epoch"], series[f"{who} {unit}"], label=who)
-            axes.set(title=f"{executor}: {unit}", xlabel="epoch", ylim=(0, None))
-            axes.legend(frameon=False)
+            top = 1.2 * max(max(series[f"{who} {unit}"]) for who in ("driver", "worker"))
+            axes.set(title=f"{executor}: {'open files' if unit == 'files' else unit}", xlabel="epoch", ylim=(0, top))
+            axes.legend(frameon=False, loc="lower right")
     figure.savefig(path, dpi=120)
 
 
