@@ -89,7 +89,7 @@ def draw(measured: dict[str, Series], path: Path) -> None:
                 axes.plot(series["epoch"], series[f"{who} {unit}"], label=who)
             top = 1.2 * max(max(series[f"{who} {unit}"]) for who in ("driver", "worker"))
             axes.set(title=f"{executor}: {'open files' if unit == 'files' else unit}", xlabel="epoch", ylim=(0, top))
-            axes.legend(frameon=False, loc="lower right")
+            axes.legend(frameon=False, loc="center right")
     figure.savefig(path, dpi=120)
 
 
