@@ -13,7 +13,6 @@ RECIPE = replace(
     laptop=replace(
         _DIRECTIONAL,
         family="signed-half-cheetah",
-        evolution=replace(_DIRECTIONAL.evolution, epochs=200),
         loss=LossSettings(window=640, modulation="transitions", temporal="none", memory=0),
     ),
     paper_inputs=(),
