@@ -80,6 +80,7 @@ def test_the_other_families_pass_the_checker_and_evolve(
     assert len((run / "metrics.jsonl").read_text().splitlines()) == 2
 
 
+@pytest.mark.slow
 def test_the_fixed_policy_of_the_page_is_searched_and_starts_a_loss(workplace: Path) -> None:
     (search,) = (shlex.split(line) for line in OTHERS if line.startswith("epg baseline fixed"))
     run = search[search.index("--run") + 1]

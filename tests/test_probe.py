@@ -51,6 +51,7 @@ def clone_probe() -> Probe:
     return Probe(settings, learner, np.asarray(ravel_pytree(clone)[0]), None, TASKS, seed=5)
 
 
+@pytest.mark.slow
 def test_a_clone_looks_like_a_clone():
     # 24 held-out tasks. The target already does what the policy is taught; history adds nothing; flipped, it flees.
     probe = clone_probe()

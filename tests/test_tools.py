@@ -163,6 +163,7 @@ def test_a_loss_of_the_zoo_is_measured_without_its_run(results: ModuleType) -> N
     assert Path("docs/results.md").read_text() == text[text.index(results.MARK) :]
 
 
+@pytest.mark.slow
 def test_the_better_of_two_evolutions_is_copied_into_the_zoo(results: ModuleType) -> None:
     for number in (1, 2):
         evolve(Path(f"lab/point-goal-s{number}"), epochs=number)
