@@ -23,7 +23,7 @@ test: $(DEV) ## lint, types and every fast test, side by side
 	@$(MAKE) --no-print-directory -j 2 lint fast-tests
 
 fast-tests: $(DEV)
-	$(BIN)/python -m pytest -m "not slow and not sb3" -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -m "not slow and not sb3" -n 4 --dist loadfile --no-loadscope-reorder
 
 test-slow: $(DEV) ## learning, 20 000 mutants, 100 kills and a soak: an hour
 	$(BIN)/python -m pytest -m slow

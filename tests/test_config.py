@@ -102,6 +102,7 @@ def test_costs_are_counted(family: str, capsys: pytest.CaptureFixture[str]) -> N
     assert printed["estimate"] == to_dict(cost)
 
 
+@pytest.mark.slow
 def test_several_seeds_are_the_evolutions_of_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     short = ["--preset", "smoke", "--executor", "inline", "--evolution.epochs", "1"]
     main(["evolve", "point-goal", *short, "--seeds", "2", "--run", str(tmp_path / "all"), "--json"])

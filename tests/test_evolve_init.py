@@ -55,7 +55,8 @@ def test_the_vector_is_phi_and_then_the_policy() -> None:
     assert list(alone.vector.blocks) == ["initial policy"]
 
 
-@pytest.mark.parametrize("name", ["ppo", pytest.param("epg", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SETTINGS)
 def test_neither_processes_nor_a_pause_change_it(name: str, runs: dict[str, EvolutionResult], tmp_path: Path) -> None:
     settings = SETTINGS[name]
     half = replace(settings, evolution=replace(settings.evolution, epochs=1))

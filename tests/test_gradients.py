@@ -112,6 +112,7 @@ def test_measuring_changes_nothing_and_compares_with_ppo(rng):
     assert float(measured.measure(both, experience, meta).correlation) == pytest.approx(expected, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_gradients_are_measured_at_every_update():
     settings = small_settings("point-goal", 3, EvolutionSettings(noise_vectors=2, lifetimes=2, shard=2))
     found = measure_gradients(fresh_loss(settings), "point-goal", tasks=2, seed=0)

@@ -132,11 +132,18 @@ def lifetimes(family, learner):
     return batch_of_lifetimes(config, family, task_sampler(family, 0, Split.TRAIN))
 
 
-@pytest.mark.usefixtures("shipped_compiler")
 @pytest.mark.parametrize(
-    ("family", "name"), [("point-goal", "ppo"), pytest.param("random-cart-pole", "reinforce", marks=pytest.mark.slow)]
+    ("family", "name", "compiler"),
+    [
+        ("point-goal", "ppo", "quick"),
+        pytest.param("point-goal", "ppo", "shipped", marks=pytest.mark.slow),
+        pytest.param("random-cart-pole", "reinforce", "shipped", marks=pytest.mark.slow),
+    ],
 )
-def test_alpha_one_is_the_guide_bit_for_bit(family, name):
+def test_alpha_one_is_the_guide_bit_for_bit(family, name, compiler, request):
+    lifetimes.cache_clear()
+    if compiler == "shipped":
+        request.getfixturevalue("shipped_compiler")
     family = find_family(family)
     guide, learned = guide_of(name, family.spaces), learned_of(family.spaces)
     tasks, epoch = jnp.arange(3, dtype=jnp.int32), jnp.zeros((), jnp.int32)

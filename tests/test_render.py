@@ -119,6 +119,7 @@ def made() -> recording.Film:
     return recording.record_film(filmed_ppo(), seed=3, number=1, stages=3)
 
 
+@pytest.mark.slow
 def test_the_film_is_of_the_lifetime_that_learn_runs(made):
     it, family = filmed_ppo(), find_family(FAMILY)
     policy = MlpPolicy(it.settings.policy, family.spaces)
