@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help install demo test fast-tests test-slow test-sb3 audit bench docs notebooks pictures lint format clean venv
+.PHONY: help install demo test test-slow test-sb3 audit bench docs notebooks pictures lint format clean venv
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -19,10 +19,7 @@ install: $(RUN) ## create .venv and install epg in it
 demo: $(RUN) ## evolve two losses and compare them with PPO
 	$(BIN)/epg demo
 
-test: $(DEV) ## lint, types and every fast test, side by side
-	@$(MAKE) --no-print-directory -j 2 lint fast-tests
-
-fast-tests: $(DEV)
+test: lint ## lint, types and every fast test
 	$(BIN)/python -m pytest -m "not slow and not sb3" -n 4 --dist loadfile --no-loadscope-reorder
 
 test-slow: $(DEV) ## learning, 20 000 mutants, 100 kills and a soak: an hour
