@@ -85,7 +85,7 @@ SIGNED_HALF_CHEETAH = replace(
     action_to_ctrl=motor_sign.action_to_ctrl,
     specification="""signed-half-cheetah, version 1: Gymnasium's HalfCheetah-v5 with motors of unknown sign.
 
-Not one of the paper's families. One observation does not tell the tasks apart: a loss has to find out what the motors do.
+Not one of the paper's families. One observation does not tell the tasks apart: a loss has to find out the sign.
 Observation [17]: as directional-half-cheetah. Action [6]: as there, times the task's sign.
 Reward: mean forward velocity over the control interval of 0.05 s, less 0.05 |a|² of the clipped action. It is not an
 input of the loss: how the body moves after an action reveals the sign.
