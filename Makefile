@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help install demo test test-slow test-sb3 audit bench docs notebooks pictures lint format clean venv
+.PHONY: help install demo test test-slow test-sb3 audit bench docs notebooks pictures lint style types format clean venv
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -19,8 +19,11 @@ install: $(RUN) ## create .venv and install epg in it
 demo: $(RUN) ## evolve two losses and compare them with PPO
 	$(BIN)/epg demo
 
-test: lint ## lint, types and every fast test
-	$(BIN)/python -m pytest -m "not slow and not sb3" -n 4 --dist loadfile --no-loadscope-reorder
+# The types are checked beside the tests: mypy uses one core for a minute.
+test: style ## lint, types and every fast test
+	@$(MAKE) --no-print-directory types & types=$$!; \
+	$(BIN)/python -m pytest -m "not slow and not sb3" -n 4 --dist loadfile --no-loadscope-reorder; tests=$$?; \
+	wait $$types || { echo "make test: mypy found errors; make types shows them."; exit 1; }; exit $$tests
 
 test-slow: $(DEV) ## learning, 20 000 mutants, 100 kills and a soak: an hour
 	$(BIN)/python -m pytest -m slow
@@ -54,9 +57,13 @@ notebooks: $(DEV) ## run the notebooks of the docs and keep what they print
 pictures: $(RUN) ## draw the families anew, for docs/families.md
 	EPG=$(BIN)/epg tools/draw_families.sh
 
-lint: $(DEV) ## ruff and mypy, changing nothing
+lint: style types ## ruff and mypy, changing nothing
+
+style: $(DEV)
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
+
+types: $(DEV)
 	$(BIN)/python -m mypy
 
 format: $(DEV) ## let ruff format and fix what it can

@@ -71,6 +71,7 @@ def test_another_seed_gives_other_losses_and_other_tasks() -> None:
     assert not np.array_equal(*goals)
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_replaced(reference: EvolutionResult, tmp_path: Path) -> None:
     settings, killed = smoke(epochs=6), []
 

@@ -92,7 +92,11 @@ def test_groups_of_lifetimes_are_one_batch(monkeypatch, together):
 
 @pytest.mark.parametrize(
     ("name", "start"),
-    [("point-goal", "fresh"), ("random-cart-pole", "given"), pytest.param(NO_RESETS, "fresh", marks=pytest.mark.slow)],
+    [
+        ("point-goal", "fresh"),
+        pytest.param("random-cart-pole", "given", marks=pytest.mark.slow),
+        pytest.param(NO_RESETS, "fresh", marks=pytest.mark.slow),
+    ],
 )
 def test_host_driver_is_the_scan_driver(name, start):
     config, family, meta = case(name)

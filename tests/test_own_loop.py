@@ -58,7 +58,7 @@ def pendulum_learner(**options: object) -> epg.Learner:
     return epg.Learner(loss_for("PENDULUMS"), env.observation_space, env.action_space, **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("family", MAKE)
+@pytest.mark.parametrize("family", ["PENDULUMS", pytest.param("CART_POLES", marks=pytest.mark.slow)])
 def test_the_example_is_the_lifetime_of_learn(family: str, tmp_path: Path) -> None:
     """Same task, same seed: the same episodes and the same policy, up to rounding."""
     assert len((EXAMPLES / "own_loop.py").read_text().splitlines()) <= 30

@@ -162,6 +162,7 @@ def test_fixed_mixes_do_not_depend_on_the_window(rng):
         np.testing.assert_allclose(mix(loss.mixes, loss.mix_bias, MODULATED.loss, experience), mixes, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_history_of_another_task_matters_to_a_loss_with_history_only(rng):
     probe = modulated_probe(rng)
     trained, foreign = probe.train(), probe.with_foreign_history()

@@ -231,6 +231,7 @@ def epg(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "epg", "evolve", FAMILY, "--preset", "smoke", *map(str, arguments)]
 
 
+@pytest.mark.slow
 def test_a_node_killed_amid_an_epoch_changes_no_bit_of_the_loss(
     ray_cluster: Any, second_node: Any, inline: EvolutionResult, tmp_path: Path
 ) -> None:
