@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN := $(VENV)/.stamp-run
 DEV := $(VENV)/.stamp-dev
-PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+# Python compiles what it imports, once; pip would compile all of it, which is half of the time of an installation.
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile -c constraints.txt
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

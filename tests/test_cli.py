@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -608,25 +609,20 @@ def test_another_family_policy_and_length_are_called_transfer(evolved: Evolved) 
     assert policy.manifest["trained_by"] == method["label"]
 
 
-def test_compare_gives_the_interval_of_the_paired_difference(evolved: Evolved) -> None:
-    done = call("compare", evolved.path, "--tasks", TASKS, "--ppo-steps", 256, "--run", "out", "--json")
+PPOS = ("ppo", "ppo-256")
+
+
+def test_compare_prints_a_table_and_keeps_the_intervals_of_the_paired_differences(evolved: Evolved) -> None:
+    done = call("compare", evolved.path, "--tasks", TASKS, "--ppo-steps", 256, "--run", "out")
     assert done.code == 0
-    assert (done.json["family"], done.json["tasks"]) == ("point-goal", TASKS)
-    methods = done.json["methods"]
+    kept = read_json(Path("out/results.json"))
+    assert (kept["family"], kept["tasks"]) == ("point-goal", TASKS)
+    methods = kept["methods"]
     assert {name: it["steps"] for name, it in methods.items()} == {"epg": 128, "ppo": 128, "ppo-256": 256}
     assert "difference" not in methods["epg"]
     for interval in (*(it["interval"] for it in methods.values()), *(methods[it]["difference"] for it in PPOS)):
         assert set(interval) == {"value", "low", "high"}
         assert interval["low"] <= interval["value"] <= interval["high"]
-    assert_drawn(Path("out"), "learning_curves")
-
-
-PPOS = ("ppo", "ppo-256")
-
-
-def test_compare_prints_a_table_on_standard_output_and_progress_elsewhere(evolved: Evolved) -> None:
-    done = call("compare", evolved.path, "--tasks", TASKS, "--ppo-steps", 256, "--run", "out")
-    assert done.code == 0
     assert done.out.splitlines()[0].strip() == "point-goal: 10 held-out tasks"
     rows = [[cell.strip() for cell in re.split("[│┃]", line)[1:-1]] for line in done.out.splitlines()]
     cells = {row[0]: row[1:] for row in rows if row}
@@ -837,7 +833,9 @@ def test_the_demonstration_evolves_compares_and_gives_verdicts(monkeypatch: pyte
     assert inspect.signature(epg.compare).parameters["ppo_steps"].default == (8192,)
     monkeypatch.setattr(demonstration.api, "compare", partial(epg.compare, ppo_steps=(256,)))  # sooner done
     compared = Path("out/point-goal/compare/results.json")
-    monkeypatch.setattr(demonstration, "show_shipped", lambda place: {**read_json(compared), "run": place})
+    ended = SimpleNamespace(communicate=lambda: (json.dumps({**read_json(compared), "run": "out"}), ""), returncode=0)
+    monkeypatch.setattr(demonstration, "compare_beside", lambda run: contextlib.nullcontext(ended))
+    monkeypatch.setattr(demonstration.api, "render", lambda loss, out, video: None)
     done = call("demo", "--run", "out")
     assert done.code == 0
     assert "point-goal: smaller, for a test" in done.err
@@ -849,15 +847,26 @@ def test_the_demonstration_evolves_compares_and_gives_verdicts(monkeypatch: pyte
 
 def test_the_demonstration_shows_half_cheetahs_and_prints_json_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demonstration, "FAMILIES", {})
-    monkeypatch.setattr(demonstration, "SHIPPED_TASKS", 1)
-    shorter = partial(epg.compare, updates=2, others=())
-    monkeypatch.setattr(demonstration.api, "compare", shorter)
+    short = ("--tasks", "1", "--lifetimes", "1", "--updates", "2", "--with")
+    monkeypatch.setattr(demonstration, "SHIPPED_OPTIONS", short)
     monkeypatch.setattr(demonstration.api, "render", partial(epg.render, updates=2, stages=2))
     (result,) = call("demo", "--run", "out", "--json").json
     assert (result["family"], result["tasks"], list(result["methods"])) == ("directional-half-cheetah", 1, ["epg"])
     shown = Path("out/directional-half-cheetah")
     assert {path.suffix for path in (shown / "film").iterdir()} >= {".png", ".json"}
     assert (shown / "compare" / "report.html").is_file()
+
+
+def test_a_comparison_beside_the_demonstration_stops_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped() -> None:
+        with demonstration.compare_beside(Path("out")) as process:
+            processes.append(process)
+            raise KeyboardInterrupt
+
+    processes: list[subprocess.Popen[str]] = []
+    with pytest.raises(KeyboardInterrupt):
+        stopped()
+    assert processes[0].returncode != 0
 
 
 def test_version_and_help() -> None:

@@ -52,7 +52,7 @@ def test_spearman_of_a_constant_is_zero():
     [
         (small_loss("reward"), False),
         (small_loss("reward", modulation="reward", mixes=3, temporal="none"), True),
-        (small_loss(temporal="experience"), False),
+        pytest.param(small_loss(temporal="experience"), False, marks=pytest.mark.slow),
     ],
     ids=["paper", "modulated", "experience"],
 )
