@@ -31,6 +31,7 @@ from epg.viz.run_reader import Floats, Lifetimes
 __all__ = ["Axes", "Figure"]
 
 KEY = "line: mean over tasks; band: interquartile range; dotted: single lifetimes"
+COUNTED = "updates", "trajectories"  # along these axes only whole numbers are marked
 RETURN, KL = "#D62728", "#1F77B4"  # the paper's red and blue
 
 
@@ -45,6 +46,8 @@ def new_figure(
     with style.context(["default", STYLE]):
         figure = Figure(figsize=size, layout="constrained")
         draw(figure, figure.subplots(*shape, squeeze=False, **how))
+        for axes in (it for it in figure.axes if it.get_xlabel() in COUNTED):
+            axes.locator_params("x", integer=True)
         add_title(figure, title)
     return figure
 
