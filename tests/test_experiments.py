@@ -16,7 +16,7 @@ from epg import api
 from epg.cli import main
 from epg.core.errors import BadInput
 from epg.evaluation.protocol import MethodResult, curves, table
-from epg.experiments import fig15, fig19, learning, lifetimes, singles
+from epg.experiments import fig04, fig08, fig14, fig15, fig19, learning, lifetimes, singles
 from epg.experiments.base import SCALES, Data, Need, Verdict
 from epg.experiments.lifetimes import all_of, at_least, better, merged, panels
 from epg.experiments.registry import NAMES, find_experiment, make_figure
@@ -208,3 +208,21 @@ def test_a_loss_is_evolved_once_and_found_by_its_settings(tmp_path):
     assert list(laptop.seconds([Need("maml", "point-goal")])) == [Need("maml", "point-goal")]
     own = load_loss("point-goal")
     assert trainer.lab([Need("loss", "point-goal")], own).loss("point-goal") is own
+
+
+# Falling is not hopping.
+
+
+@pytest.mark.parametrize(("metres", "holds"), [(-0.8, False), (-3.0, True), (3.0, False)])
+def test_a_fall_backwards_is_no_hop(metres, holds):
+    stages = [{"travelled": -0.2, "return": 30.0}, {"travelled": metres, "return": 97.0}]
+    assert fig14.EXPERIMENT.verdict(Data({"strips": [{"stages": stages}]}, {})).holds == holds
+    forwards = [{**it, "travelled": -it["travelled"]} for it in stages]
+    assert fig04.EXPERIMENT.verdict(Data({"strips": [{"stages": forwards}]}, {})).holds == holds
+
+
+def test_each_direction_is_judged_on_its_own():
+    panel, backwards = panels(panel_data(9.0, 3.0))["own"], np.arange(20) % 2 == 0
+    panel.methods["epg"].final[backwards] = 1.0
+    assert fig08.in_direction(panel, "forwards", ~backwards).holds
+    assert fig08.in_direction(panel, "backwards", backwards).holds is False

@@ -1,6 +1,6 @@
 """Figure 4: learning to hop forwards with different bodies."""
 
-from epg.experiments.films import film_experiment
+from epg.experiments.films import HOPPED, film_experiment
 
 EXPERIMENT = film_experiment(
     "random-hopper",
@@ -9,4 +9,5 @@ EXPERIMENT = film_experiment(
     tasks=3,
     moment=0.6,
     note="a row per body; left to right: one moment of an episode as learning progresses",
+    metres=HOPPED,
 )

@@ -3,7 +3,7 @@
 from functools import partial
 
 from epg.experiments.base import Data, Experiment, Need, Scale, Verdict
-from epg.experiments.films import draw_film, film, held_out_tasks, strip_data
+from epg.experiments.films import HOPPED, draw_film, film, held_out_tasks, strip_data
 from epg.experiments.lifetimes import number
 from epg.experiments.training import Lab
 
@@ -22,12 +22,13 @@ def _run(lab: Lab) -> Data:
 
 
 def _verdict(data: Data) -> Verdict:
-    """Judge that the last policy moves backwards and is rewarded for it."""
+    """Judge that the last policy moves backwards, further than by falling over, and is rewarded for it."""
     stages = data.facts["strips"][0]["stages"]
     way = ", ".join(number(it["travelled"]) for it in stages)
     last = stages[-1]
     measured = f"metres forwards in an episode at {len(stages)} stages: {way}; last return {number(last['return'])}"
-    return Verdict(measured, last["travelled"] < 0 and last["return"] > stages[0]["return"])
+    measured += f" (hopping is more than {HOPPED:.0f} m: a fall brings it one)"
+    return Verdict(measured, last["travelled"] < -HOPPED and last["return"] > stages[0]["return"])
 
 
 EXPERIMENT = Experiment(

@@ -21,6 +21,7 @@ from epg.viz.camera import find_backend, open_camera
 from epg.viz.panels import Figure, Strip, draw_strips
 from epg.viz.recording import Episode, Film, record_film
 
+HOPPED = 2.0  # metres: more than the length of a hopper, which also gets somewhere by falling over
 SIZE = (224, 168)
 STAGES = 5
 
@@ -79,16 +80,23 @@ def _short(label: str) -> str:
     return label.replace(", ", "\n")
 
 
-def improved(data: Data) -> Verdict:
-    """Judge that every filmed policy ends with a higher return than it began with."""
+def improved(metres: float | None, data: Data) -> Verdict:
+    """Judge that every filmed policy ends with a higher return than it began with, and so many metres forwards."""
     ends = [(it["stages"][0]["return"], it["stages"][-1]["return"]) for it in data.facts["strips"]]
     shown = ", ".join(f"{number(first)} → {number(last)}" for first, last in ends)
-    return Verdict(
-        f"return of the first and the last policy on {len(ends)} tasks: {shown}", all(b > a for a, b in ends)
-    )
+    measured = f"return of the first and the last policy on {len(ends)} tasks: {shown}"
+    holds = all(b > a for a, b in ends)
+    if metres is not None:
+        ways = [it["stages"][-1]["travelled"] for it in data.facts["strips"]]
+        shown = ", ".join(map(number, ways))
+        measured += f"; metres forwards of the last one: {shown} (hopping is more than {metres:.0f}: a fall brings one)"
+        holds = holds and min(ways) > metres
+    return Verdict(measured, holds)
 
 
-def film_experiment(family: str, title: str, claim: str, tasks: int, moment: float, note: str) -> Experiment:
+def film_experiment(
+    family: str, title: str, claim: str, tasks: int, moment: float, note: str, metres: float | None = None
+) -> Experiment:
     """Return the experiment that films the first held-out tasks of a family."""
     return Experiment(
         title,
@@ -96,7 +104,7 @@ def film_experiment(family: str, title: str, claim: str, tasks: int, moment: flo
         partial(_needs, family),
         partial(_run, family, tasks, moment),
         partial(draw_film, title, note),
-        improved,
+        partial(improved, metres),
     )
 
 
