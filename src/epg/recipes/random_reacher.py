@@ -1,16 +1,18 @@
 """Recipe of random-reacher. The loss sees no reward: the target is observed."""
 
+from dataclasses import replace
+
 from epg.recipes.base import PPOTuning, Recipe
-from epg.recipes.mujoco import ANNEALED, EVOLUTION, POLICY
+from epg.recipes.mujoco import ANNEALED, EVOLUTION, LONG_STEPS, POLICY
 from epg.settings import LifetimeSettings, LossSettings, Settings
 
 RECIPE = Recipe(
     laptop=Settings(
         family="random-reacher",
         policy=POLICY,
-        loss=LossSettings(window=128, inputs=("observation-products",)),
-        lifetime=LifetimeSettings(128, updates=16, update_epochs=8, scoring_episodes=8, **ANNEALED),
-        evolution=EVOLUTION,
+        loss=LossSettings(window=2048, inputs=("observation-products",), temporal="none", memory=0, hidden=5),
+        lifetime=LifetimeSettings(64, updates=32, update_epochs=12, replay=True, scoring_episodes=8, **ANNEALED),
+        evolution=replace(EVOLUTION, epochs=100, **LONG_STEPS),
     ),
     paper_sizes=(128, 512),
     ppo={
