@@ -76,6 +76,7 @@ def test_both_methods_start_from_the_same_policies():
     assert theirs.policy == SETTINGS.policy
 
 
+@pytest.mark.slow
 def test_recorded_lifetimes_are_the_batch_of_the_held_out_split():
     learned = learned_loss(SETTINGS)
     phi = np.asarray(learned.initial_phi(run_key(0, Stream.LOSS)))

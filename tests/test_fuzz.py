@@ -89,6 +89,7 @@ def judge(tally: Tally) -> None:
     assert tally.slowest < 10
 
 
+@pytest.mark.slow
 def test_mutated_losses_load_or_are_refused(evolved: Path, tmp_path: Path) -> None:
     whole = {name: (evolved / name).read_bytes() for name in ("loss.json", "loss.safetensors")}
     signed, meaning = load_loss(evolved).manifest["manifest_sha256"], canonical(whole["loss.json"])
@@ -157,6 +158,7 @@ def test_every_byte_of_the_tensors_is_signed(evolved: Path, tmp_path: Path) -> N
                 load_loss(tmp_path)
 
 
+@pytest.mark.slow
 def test_mutated_checkpoints_load_or_are_refused(evolved: Path, tmp_path: Path) -> None:
     name = "checkpoints/epoch-000004.safetensors"
     whole = {name: (evolved / name).read_bytes()}

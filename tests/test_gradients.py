@@ -92,6 +92,7 @@ def test_sensitivity_is_that_of_finite_differences(rng, settings, replay):
         assert not np.any(found.reward)
 
 
+@pytest.mark.slow
 def test_measuring_changes_nothing_and_compares_with_ppo(rng):
     learned, params, experience, meta = make(small_loss("reward"), rng)
     ppo = PPO(PPOSettings(), POLICY, CONTINUOUS)

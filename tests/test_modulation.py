@@ -218,6 +218,7 @@ def test_a_share_scales_noise_and_steps():
     np.testing.assert_allclose(scaled.phi - phi, (plain.phi - phi) * share, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_discrete_policies_can_be_modulated(rng):
     learner, experience = learned(TRANSITIONS, DISCRETE), some_experience(rng, DISCRETE, window=24)
     meta = MetaParams(learner.initial_phi(jax.random.key(0)), jnp.zeros(()), jnp.zeros(0))
@@ -240,6 +241,7 @@ def test_wrong_settings_are_refused(changes, message):
         small_loss(**changes)
 
 
+@pytest.mark.slow
 def test_replay_draws_every_filled_row_of_the_window_and_no_padding(rng):
     experience = some_experience(rng, CONTINUOUS, window=24)  # 16 rows are filled
     settings = replace(REWARD, temporal="none")

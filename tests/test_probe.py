@@ -123,6 +123,7 @@ def test_flipped_and_negated_families_do_what_they_say(family):
     np.testing.assert_array_equal(negate_reward(family).step(state, action, task)[1], -reward)
 
 
+@pytest.mark.slow
 def test_the_card_has_differences_to_the_unchanged_loss():
     probe = clone_probe()
     results = []
