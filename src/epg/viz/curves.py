@@ -106,6 +106,8 @@ def fitness_over_epochs(runs: Sequence[Path], where: Path | None = None) -> list
             add_legend(bottom)
         else:  # nothing but zeros
             bottom.remove()
+            top.set_subplotspec(figure.add_gridspec(1, 1)[0])
+            figure.set_size_inches(7, 3.8)
             bottom = top
         bottom.set(xlabel="epochs done")
         bottom.xaxis.get_major_locator().set_params(integer=True)
