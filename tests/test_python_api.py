@@ -58,6 +58,18 @@ def test_objects_are_taken_where_names_are(tmp_path: Path) -> None:
         epg.learn(evolved.run, tasks=2)
 
 
+def test_what_a_script_or_a_notebook_holds_is_of_this_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, main = replace(ACTION, name="made-in-a-cell"), sys.modules["__main__"]
+    monkeypatch.setattr(main, "MADE", made, raising=False)
+    monkeypatch.setitem(sys.modules, "__mp_main__", main)  # as multiprocessing does when it is imported
+    assert name_of(made) == "session:made-in-a-cell"
+
+
+def test_a_preset_of_no_family_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"unknown family 'random-hoper' \(did you mean random-hopper\?\)"):
+        epg.preset("random-hoper")
+
+
 def test_workers_cannot_have_what_only_this_session_has(tmp_path: Path) -> None:
     made = replace(ACTION, name="made-in-a-cell")
     with pytest.raises(BadInput, match=r"made-in-a-cell was made in this session, .* or choose executor='inline'"):

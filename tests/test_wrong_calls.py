@@ -128,6 +128,8 @@ def test_a_shell_completes_verbs_options_and_names(tmp_path: Path) -> None:
     assert complete("epg", "learn", "--ta") == ["--tasks"]
     assert complete("epg", "evolve", "random-w") == ["random-walker"]
     assert "--evolution.noise-vectors" in options_of(VERBS["evolve"])
+    assert "--with" in options_of(VERBS["compare"])  # as it is typed, not as its field is called
+    assert not {"--others", "--loss"} & {*options_of(VERBS["compare"])}
     assert completion(VERBS, [], "zsh").startswith("autoload")
 
 

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.table import Table
+from rich.table import Column, Table
 from tyro.conf import Positional
 
 from epg import api
@@ -38,7 +38,7 @@ class Tasks(Verb):
         elif self.family:
             say(families[0].specification.rstrip() or families[0].summary)
         else:
-            listing = Table("family", "observation", "action", "horizon", "task")
+            listing = Table(Column("family", no_wrap=True), "observation", "action", "horizon", "task")
             for it in families:
                 kind = f"{it.spaces.action} choices" if it.spaces.discrete else str(it.spaces.action)
                 listing.add_row(it.name, str(it.spaces.observation), kind, str(it.horizon), it.summary)

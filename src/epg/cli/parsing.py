@@ -8,11 +8,15 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import tyro
+from tyro.conf import Positional
 
 from epg.core.errors import BadInput, did_you_mean
+
+POSITIONAL = get_args(Positional[str])[1]
+"""What marks an argument that has no name."""
 
 
 def parse(verb: Any, arguments: Sequence[str], prog: str, **how: Any) -> Any:
@@ -52,11 +56,15 @@ def _sentence(box: str, options: Iterable[str], prog: str) -> str:
 
 def options_of(verb: Any, prefix: str = "--") -> list[str]:
     """Return the options of a verb, as they are typed."""
-    found, hints = [], get_type_hints(verb)
+    found, hints = [], get_type_hints(verb, include_extras=True)
     for field in fields(verb):
-        name = f"{prefix}{field.name.replace('_', '-')}"
-        nested = hints[field.name]
-        found += options_of(nested, f"{name}.") if is_dataclass(nested) else [name]
+        hint = hints[field.name]
+        kind, *marks = get_args(hint) if get_origin(hint) is Annotated else [hint]
+        if POSITIONAL in marks:
+            continue
+        named = next((it.name for it in marks if getattr(it, "name", None)), field.name)
+        name = f"{prefix}{named.replace('_', '-')}"
+        found += options_of(kind, f"{name}.") if is_dataclass(kind) else [name]
     return found
 
 

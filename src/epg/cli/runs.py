@@ -51,7 +51,7 @@ class Losses(Verb):
             say("no losses yet: evolve one with `epg evolve point-goal`", stderr=True)
             return
         names = "reward", "started from", "steps", "return", "card", "licence"
-        listing = Table(Column("loss", overflow="fold"), *names, caption=CAPTION)
+        listing = Table(Column("loss", no_wrap=True, overflow="fold"), *names, caption=CAPTION)
         for it in found:
             manifest = it.artefact.manifest
             start = manifest.get("warm_start")

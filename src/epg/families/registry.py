@@ -88,12 +88,19 @@ def name_of(family: Any) -> str:
     if is_registered(name) and load(name) is family:
         return name
     for module, content in list(sys.modules.items()):
-        if module != "__main__" and not module.startswith("epg."):
+        # A script or a notebook is no module for others, nor is multiprocessing's second name for it, __mp_main__.
+        if content is not sys.modules["__main__"] and not module.startswith("epg."):
             for attribute, value in list(getattr(content, "__dict__", {}).items()):
                 if value is family:
                     return f"{module}:{attribute}"
     _session[SESSION + name] = family
     return SESSION + name
+
+
+def check_known(name: str) -> None:
+    """Refuse what names no family: neither registered, nor module:attribute, nor of this session."""
+    if ":" not in name and not is_registered(name):
+        load(name)
 
 
 def load(name: str) -> Any:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from epg.core.errors import did_you_mean, require
-from epg.families.registry import entry_of, name_of
+from epg.families.registry import check_known, entry_of, name_of
 from epg.recipes.base import (
     PRESETS,
     PPOTuning,
@@ -46,6 +46,7 @@ def preset(family: Any, name: PresetName = "laptop", **values: Any) -> Settings:
     With `evolve_init="ppo"` they evolve an initial policy for PPO (PPO+I), in PPO's tuned settings.
     """
     family = name_of(family)
+    check_known(family)
     choices = ", ".join(PRESETS)
     require(name in PRESETS, f"unknown preset {name!r}{did_you_mean(str(name), PRESETS)}: choose one of {choices}.")
     recipe = recipe_of(family)
