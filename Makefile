@@ -26,7 +26,7 @@ test: style ## lint, types and every fast test
 	$(BIN)/python -m pytest -m "not slow and not sb3" -n 4 --dist loadfile --no-loadscope-reorder; tests=$$?; \
 	wait $$types || { echo "make test: mypy found errors; make types shows them."; exit 1; }; exit $$tests
 
-test-slow: $(DEV) ## learning, 20 000 mutants, 100 kills and a soak: an hour
+test-slow: $(DEV) ## learning, 20 000 mutants, 100 kills and a soak: over an hour
 	$(BIN)/python -m pytest -m slow
 
 test-sb3: $(DEV) ## install Stable-Baselines3 (and PyTorch) and train with it

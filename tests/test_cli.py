@@ -857,7 +857,15 @@ def test_the_demonstration_shows_half_cheetahs_and_prints_json_only(monkeypatch:
     assert (shown / "compare" / "report.html").is_file()
 
 
-def test_a_comparison_beside_the_demonstration_stops_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_comparison_beside_the_demonstration_that_fails_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demonstration, "FAMILIES", {})
+    monkeypatch.setattr(demonstration, "SHIPPED_OPTIONS", ("--tasks", "0"))
+    done = call("demo", "--run", "out")
+    assert (done.code, done.out) == (2, "")
+    assert "the comparison of directional-half-cheetah failed: epg: tasks must be above zero, not 0." in done.err
+
+
+def test_a_comparison_beside_the_demonstration_stops_with_it() -> None:
     def stopped() -> None:
         with demonstration.compare_beside(Path("out")) as process:
             processes.append(process)

@@ -17,7 +17,7 @@ from epg.experiments.registry import NAMES, find_experiment, run_name
 
 NUMBERS, PAGE, IMAGES = Path("docs/paper.json"), Path("docs/paper.md"), Path("docs/images")
 KEPT = "figure", "scale", "title", "claim", "measured", "verdict", "facts"
-HEAD = """# The paper's figures, reproduced
+HEAD = """# The paper's figures, checked
 
 Every figure of the paper's experiments is a command: `epg figure N` measures, draws in the paper's layout, and says
 whether the paper's claim holds here. This page is written by `tools/paper.py` from saved results.

@@ -14,6 +14,7 @@ from typing import Any
 from epg import api
 from epg.cli.output import print_result, say
 from epg.cli.progress import evolve_with_bar, status_line
+from epg.core.errors import BadInput
 
 FAMILIES = {
     "point-goal": "the goal is hidden: the loss sees the reward and must find out where to go",
@@ -46,7 +47,8 @@ def demo(root: Path, quiet: bool = False) -> list[dict[str, Any]]:
         with status_line(f"{SHIPPED}: the loss and PPO on held-out tasks"):
             out, problem = shipped.communicate()
     if shipped.returncode:
-        raise RuntimeError(f"the comparison of {SHIPPED} failed: {problem}")
+        kind = BadInput if shipped.returncode == 2 else api.ExecutorFailed
+        raise kind(f"the comparison of {SHIPPED} failed: {problem.strip()}")
     results.append(_told(json.loads(out), quiet))
     with status_line("filming one of the half-cheetahs while it learns"):
         api.render(SHIPPED, out=root / SHIPPED / "film", video=False)

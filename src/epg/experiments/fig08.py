@@ -4,8 +4,18 @@ import numpy as np
 
 from epg.evaluation.statistics import bootstrap, paired_difference
 from epg.experiments.base import Data, Experiment, Need, Scale, Verdict
-from epg.experiments.films import held_out_tasks
-from epg.experiments.lifetimes import Panel, all_of, comparable, epg, merged, panels, ppo, record_panel, span
+from epg.experiments.lifetimes import (
+    Panel,
+    all_of,
+    comparable,
+    epg,
+    held_out_tasks,
+    merged,
+    panels,
+    ppo,
+    record_panel,
+    span,
+)
 from epg.experiments.singles import columns, turned
 from epg.experiments.training import Lab
 from epg.viz.panels import Figure, draw_columns

@@ -3,8 +3,8 @@
 from functools import partial
 
 from epg.experiments.base import Data, Experiment, Need, Scale, Verdict
-from epg.experiments.films import HOPPED, draw_film, film, held_out_tasks, strip_data
-from epg.experiments.lifetimes import number
+from epg.experiments.films import HOPPED, draw_film, film, strip_data
+from epg.experiments.lifetimes import held_out_tasks, number
 from epg.experiments.training import Lab
 
 TITLE = "DirectionalHopper: learning to hop backwards"
@@ -27,7 +27,7 @@ def _verdict(data: Data) -> Verdict:
     way = ", ".join(number(it["travelled"]) for it in stages)
     last = stages[-1]
     measured = f"metres forwards in an episode at {len(stages)} stages: {way}; last return {number(last['return'])}"
-    measured += f" (hopping is more than {HOPPED:.0f} m: a fall brings it one)"
+    measured += f" (more than {HOPPED:.0f} m backwards counts as hopping)"
     return Verdict(measured, last["travelled"] < -HOPPED and last["return"] > stages[0]["return"])
 
 

@@ -5,31 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from epg.core.rng import Split
-from epg.evolution.task_sampling import task_sampler
 from epg.experiments.base import SEED, Data, Experiment, Need, Scale, Verdict
 from epg.experiments.lifetimes import epg, number
 from epg.experiments.training import Lab
-from epg.families.base import Task, unstack
-from epg.families.registry import find_family
 from epg.storage.loss_artefact import LossArtefact
 from epg.viz.camera import find_backend, open_camera
 from epg.viz.panels import Figure, Strip, draw_strips
 from epg.viz.recording import Episode, Film, record_film
 
-HOPPED = 2.0  # metres: more than the length of a hopper, which also gets somewhere by falling over
+HOPPED = 2.0  # metres that count as hopping: more than the length of a hopper, which also moves when it falls over
 SIZE = (224, 168)
 STAGES = 5
-
-
-def held_out_tasks(family: str, count: int) -> list[Task]:
-    """Return the held-out tasks of the figures as NumPy numbers."""
-    sample = jax.vmap(task_sampler(find_family(family), SEED, Split.HELD_OUT), (0, None))
-    return unstack(sample(jnp.arange(count, dtype=jnp.int32), jnp.int32(0))[0], count)
 
 
 def film(lab: Lab, loss: LossArtefact, family: str, task: int) -> Film:
@@ -89,7 +77,7 @@ def improved(metres: float | None, data: Data) -> Verdict:
     if metres is not None:
         ways = [it["stages"][-1]["travelled"] for it in data.facts["strips"]]
         shown = ", ".join(map(number, ways))
-        measured += f"; metres forwards of the last one: {shown} (hopping is more than {metres:.0f}: a fall brings one)"
+        measured += f"; metres forwards of the last one: {shown} (more than {metres:.0f} counts as hopping)"
         holds = holds and min(ways) > metres
     return Verdict(measured, holds)
 

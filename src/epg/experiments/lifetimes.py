@@ -7,8 +7,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from epg.core.rng import Split
 from epg.evaluation.fitting import obs_stats_of, settings_of
 from epg.evaluation.protocol import (
     Method,
@@ -22,8 +25,11 @@ from epg.evaluation.protocol import (
 )
 from epg.evaluation.statistics import Interval, bootstrap, paired_difference
 from epg.evaluation.transfer import Transfer
+from epg.evolution.task_sampling import task_sampler
 from epg.experiments.base import MIN_TASKS, SEED, Data, Scale, Verdict
 from epg.experiments.training import Lab
+from epg.families.base import Task, unstack
+from epg.families.registry import find_family
 from epg.recipes import ppo_settings, recipe_of
 from epg.storage.loss_artefact import LossArtefact
 from epg.viz.run_reader import Lifetimes
@@ -53,6 +59,12 @@ class Panel:
     def difference(self, first: str, second: str) -> Interval:
         """Return the mean paired difference with its interval."""
         return paired_difference(self.final(first), self.final(second))
+
+
+def held_out_tasks(family: str, count: int) -> list[Task]:
+    """Return the held-out tasks of the figures as NumPy numbers."""
+    sample = jax.vmap(task_sampler(find_family(family), SEED, Split.HELD_OUT), (0, None))
+    return unstack(sample(jnp.arange(count, dtype=jnp.int32), jnp.int32(0))[0], count)
 
 
 def record_panel(lab: Lab, key: str, title: str, methods: Sequence[Method]) -> Data:

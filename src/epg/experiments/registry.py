@@ -123,4 +123,4 @@ def _saved(name: str, run: Path, scale: Scale) -> Data | None:
     saved = read_json(path)
     known = isinstance(saved, dict) and (saved.get("format"), saved.get("figure"), saved.get("scale"))
     require(known == (FORMAT, name, scale.name), f"{run} holds another figure or scale: choose another --run.")
-    return Data(saved["facts"], read_tensors(run / "figure.safetensors")[0])
+    return Data(saved["facts"], dict(sorted(read_tensors(run / "figure.safetensors")[0].items())))

@@ -263,8 +263,13 @@ def _stack(series: Sequence[Floats]) -> Floats:
 
 
 def draw_line(axes: Axes, x: Floats, y: Floats, **how: Any) -> None:
-    """Draw a line; of one point, a dot, which a line would not show."""
-    axes.plot(x, y, **{"linewidth": 1.8, "marker": "o" if len(x) == 1 else "", **how})
+    """Draw a line; points without a neighbour, which a line would not show, are dots."""
+    line = axes.plot(x, y, **{"linewidth": 1.8, **how})[0]
+    known = np.isfinite(y) & ((np.asarray(y) > 0) | (axes.get_yscale() != "log"))
+    padded = np.concatenate([[False], known, [False]])
+    alone = known & ~padded[:-2] & ~padded[2:]
+    if alone.any():
+        axes.plot(np.asarray(x)[alone], np.asarray(y)[alone], "o", color=line.get_color(), markersize=4)
 
 
 def _scale_steps(axes: Axes, methods: Sequence[Lifetimes], steps: int) -> None:

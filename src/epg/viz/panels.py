@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,8 @@ from epg.viz.run_reader import Floats, Lifetimes
 __all__ = ["Axes", "Figure"]
 
 KEY = "line: mean over tasks; band: interquartile range; dotted: single lifetimes"
-COUNTED = "updates", "trajectories"  # along these axes only whole numbers are marked
+COUNTED = "updates", "update", "trajectories"  # along these axes only whole numbers are marked
+IN_ROW = 3  # most panels of a row
 RETURN, KL = "#D62728", "#1F77B4"  # the paper's red and blue
 
 
@@ -227,20 +229,27 @@ class Series:
 def draw_series(
     title: str, panels: Mapping[str, Sequence[Series]], x: str, y: str, note: str, log: bool = False, mark: Any = None
 ) -> Figure:
-    """Draw lines with bands, a column per panel; `mark` draws something more into the axes of a panel's name."""
-    colours = [*COLOURS.values(), OTHER]
+    """Draw lines with bands, rows of three panels; `mark` draws something more into the axes of a panel's name."""
+    labels = dict.fromkeys(it.label for lines in panels.values() for it in lines)
+    colours = dict(zip(labels, cycle([*COLOURS.values(), OTHER]), strict=False))
+    columns = min(len(panels), IN_ROW)
+    rows = -(-len(panels) // columns)
 
     def draw(figure: Figure, axes: np.ndarray) -> None:
-        for place, (heading, lines) in zip(axes[0], panels.items(), strict=True):
-            for colour, it in zip(colours, lines, strict=False):
-                place.fill_between(it.x, it.low, it.high, color=colour, alpha=0.18, linewidth=0)
-                draw_line(place, it.x, it.middle, color=colour, linewidth=1.3, label=it.label)
+        for place in axes.flat[len(panels) :]:
+            place.remove()
+        for place, (heading, lines) in zip(axes.flat, panels.items(), strict=False):
             place.set(xlabel=x, yscale="log" if log else "linear")
+            for it in lines:
+                place.fill_between(it.x, it.low, it.high, color=colours[it.label], alpha=0.18, linewidth=0)
+                draw_line(place, it.x, it.middle, color=colours[it.label], linewidth=1.3, label=it.label)
+            place.set_xlim(min(it.x[0] for it in lines), max(it.x[-1] for it in lines))
             place.set_title(heading, fontsize=9, loc="right", pad=_above_legend(len(lines)))
             if mark is not None:
                 mark(place, heading)
             add_legend(place)
-        axes[0, 0].set_ylabel(y)
+        for place in axes[:, 0]:
+            place.set_ylabel(y)
         add_note(figure, [note])
 
-    return new_figure(title, (1, len(panels)), (1.0 + 4.2 * len(panels), 4.0), draw)
+    return new_figure(title, (rows, columns), (1.0 + 4.2 * columns, 0.6 + 3.4 * rows), draw)
