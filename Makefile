@@ -23,7 +23,7 @@ demo: $(RUN) ## evolve two losses and compare them with PPO
 # The types are checked beside the tests: mypy uses one core for a minute.
 test: style ## lint, types and every fast test
 	@$(MAKE) --no-print-directory types & types=$$!; \
-	$(BIN)/python -m pytest -m "not slow and not sb3" -n 4 --dist loadfile --no-loadscope-reorder; tests=$$?; \
+	$(BIN)/python -m pytest -m "not slow and not sb3" -n 3 --dist loadfile --no-loadscope-reorder; tests=$$?; \
 	wait $$types || { echo "make test: mypy found errors; make types shows them."; exit 1; }; exit $$tests
 
 test-slow: $(DEV) ## learning, 20 000 mutants, 100 kills and a soak: over an hour

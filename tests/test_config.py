@@ -13,6 +13,7 @@ from epg.cli import _parse, main
 from epg.core.errors import BadInput
 from epg.families.registry import find_family
 from epg.settings import flat, from_dict, to_dict, with_values
+from epg.storage.metrics import read_metrics
 
 SMOKE = epg.preset("point-goal", "smoke")
 
@@ -102,7 +103,6 @@ def test_costs_are_counted(family: str, capsys: pytest.CaptureFixture[str]) -> N
     assert printed["estimate"] == to_dict(cost)
 
 
-@pytest.mark.slow
 def test_several_seeds_are_the_evolutions_of_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     short = ["--preset", "smoke", "--executor", "inline", "--evolution.epochs", "1"]
     main(["evolve", "point-goal", *short, "--seeds", "2", "--run", str(tmp_path / "all"), "--json"])
@@ -115,6 +115,16 @@ def test_several_seeds_are_the_evolutions_of_each(tmp_path: Path, capsys: pytest
     )
     assert both[1]["loss_sha256"] == alone.loss_sha256 != both[0]["loss_sha256"]
     assert (tmp_path / "all" / "figures" / "fitness.svg").is_file()
+    main(["report", str(tmp_path / "all")])
+    shown, page = capsys.readouterr().out, (tmp_path / "all" / "report.html").read_text(encoding="utf-8")
+    assert "point-goal: 2 seeds" in shown
+    assert "Evolution on point-goal: 2 seeds" in page
+    lines = api.summarise_seeds(tmp_path / "all")
+    assert [(it.seed, it.epochs, it.run.name) for it in lines] == [(0, 1, "seed-0"), (1, 1, "seed-1")]
+    for it in lines:
+        (record,) = read_metrics(it.run / "metrics.jsonl")
+        assert (it.fitness_first, it.env_steps) == (record["fitness_mean"], record["env_steps"])
+        assert f"{it.fitness_last:.2f}" in shown
     again = ["evolve", "point-goal", "--run", str(tmp_path / "all"), "--resume", "--executor", "inline"]
     main([*again, "--seeds", "2", "--json"])
     assert json.loads(capsys.readouterr().out) == both

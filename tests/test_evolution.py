@@ -56,7 +56,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> EvolutionResult:
     return evolve_run(run, settings, executor="inline")
 
 
-@pytest.mark.parametrize("processes", [pytest.param(1, marks=pytest.mark.slow), 3])
+@pytest.mark.parametrize("processes", [2, *(pytest.param(it, marks=pytest.mark.slow) for it in (1, 3))])
 def test_the_number_of_processes_changes_nothing(processes: int, reference: EvolutionResult, tmp_path: Path) -> None:
     settings = smoke(epochs=6)
     evolved = evolve_run(create_run(settings, tmp_path / "run"), settings, "local", processes)
@@ -305,6 +305,21 @@ def test_the_loss_before_evolution_is_kept(reference: EvolutionResult) -> None:
     np.testing.assert_array_equal(first.phi, Evolution(smoke(epochs=6)).strategy.phi)
     assert [first.manifest[name] for name in ("epochs", "env_steps", "curve")] == [0, 0, []]
     assert first.manifest["settings"] == load_loss(reference.run).manifest["settings"]
+
+
+def test_the_loss_so_far_can_be_used_while_the_evolution_goes_on(
+    reference: EvolutionResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "LOSS_EVERY", 4)
+    settings, seen = smoke(epochs=6), []
+
+    def on_epoch(epoch: EpochMetrics) -> None:
+        there = (tmp_path / "run" / "loss.json").is_file()
+        seen.append(load_loss(tmp_path / "run").manifest["epochs"] if there else None)
+
+    ended = evolve_run(create_run(settings, tmp_path / "run"), settings, "inline", None, on_epoch)
+    assert seen == [None, None, None, 4, 4, 4]
+    assert ended.loss_sha256 == reference.loss_sha256
 
 
 def test_a_second_process_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -327,6 +328,28 @@ def test_work_that_hangs_is_repeated_and_given_up(
         hint = r"cost 3 workers with one request; of the last: no answer for \d s.*\(see .*worker-0\.log\)"
         with pytest.raises(ExecutorFailed, match=hint):
             executor.map([{"seconds": np.asarray(600.0)}])
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this kernel does not tell who waits for a core")
+def test_a_worker_that_waits_for_a_core_is_not_replaced(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(pool, "STUCK_SECONDS", 1.0)
+    core = {min(os.sched_getaffinity(0))}
+    with local("burn", {}, 1) as executor, contextlib.ExitStack() as stack:
+        executor.map([{"seconds": np.asarray(0.01)}] * 2)
+        (worker,) = executor.pids
+        os.sched_setaffinity(worker, core)
+        for _ in range(4):  # others that want the same core
+            endless = [sys.executable, "-S", "-c", "while True: pass"]
+            other = stack.enter_context(subprocess.Popen(endless, start_new_session=True))
+            stack.callback(other.kill)
+            os.sched_setaffinity(other.pid, core)
+        began = time.monotonic()
+        executor.map([{"seconds": np.asarray(0.7)}])
+        assert time.monotonic() - began > 2.0  # so it had to wait for longer than is allowed
+        assert executor.pids == [worker]
+    assert "replaced" not in caplog.text
 
 
 def test_a_worker_stopped_while_idle_does_not_block_a_large_request(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ from epg.policies.mlp import MlpPolicy
 from epg.recipes import ppo_settings, preset, recipe_of
 from epg.settings import LifetimeSettings, LossSettings, PolicySettings, Settings
 from epg.storage.loss_artefact import save_loss
+from epg.storage.metrics import read_metrics
 from epg.zoo import list_losses
 
 TASKS = 24
@@ -204,6 +205,10 @@ def test_a_card_is_a_run_with_a_page_and_stands_beside_its_loss(tmp_path, monkey
     names = ["trained by the loss", "its target acting, no learning", "blind to history", "actuators flipped"]
     assert [it.name for it in card.probes] == names
     assert "Loss card: point-goal" in (tmp_path / "probe" / "report.html").read_text()
+    lines = read_metrics(tmp_path / "probe" / "metrics.jsonl")  # written as each probe ended
+    assert [(it["curve"], it["env_steps"]) for it in lines] == [(it.name, it.steps) for it in card.probes]
+    assert [it["final_return"] for it in lines] == [pytest.approx(it.interval.value) for it in card.probes]
+    assert {it.name for it in (tmp_path / "probe" / "tensorboard").iterdir()} == set(names)
     (entry,) = (it for it in list_losses(tmp_path) if not it.shipped)
     assert entry.card_numbers == {it.name: pytest.approx(it.interval.value) for it in card.probes[1:]}
     (tmp_path / "run" / "card.json").write_text("{}")

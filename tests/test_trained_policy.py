@@ -7,6 +7,7 @@ import gymnasium
 import jax
 import numpy as np
 import pytest
+from PIL import Image, ImageSequence
 from samples import fresh_loss, small_settings
 
 import epg
@@ -174,6 +175,45 @@ def test_what_cannot_be_played_is_refused(
 ) -> None:
     with pytest.raises(BadInput, match=sentence):
         epg.act(learned["random-pendulum"].run, **options)  # type: ignore[arg-type]
+
+
+class Painted(gymnasium.Env):
+    """Has a pendulum's spaces, lasts a thousand steps at fifty a second, and counts its pictures."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 50}  # noqa: RUF012 (Gymnasium's way)
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (3,), np.float32)
+    action_space = gymnasium.spaces.Box(-2.0, 2.0, (1,), np.float32)
+    drawn = 0
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode, self.steps = render_mode, 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        return np.zeros(3, np.float32), 1.0, False, self.steps == 1000, {}
+
+    def render(self):
+        type(self).drawn += 1
+        return np.full((24, 32, 3), self.steps % 256, np.uint8)
+
+
+def test_a_film_of_a_long_episode_is_thinned_and_as_fast_as_it_happened(
+    learned: dict[str, LearningResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = gymnasium.envs.registration.EnvSpec("Painted-v0", Painted, disable_env_checker=True)
+    monkeypatch.setitem(gymnasium.registry, "Painted-v0", spec)
+    command = ["act", str(learned["random-pendulum"].run), "--env", "Painted-v0", "--episodes", "2", "--json"]
+    main([*command, "--video", str(tmp_path / "film.gif")])
+    with Image.open(tmp_path / "film.gif") as film:
+        assert 100 < film.n_frames <= 220
+        seconds = sum(frame.info["duration"] for frame in ImageSequence.Iterator(film)) / 1000
+    assert seconds == pytest.approx(1000 / 50, rel=0.1)  # and the last frame stays for a moment
+    assert Painted.drawn <= 500  # of 1000 steps: the others were never drawn, nor kept in memory
 
 
 def test_a_family_of_ones_own_needs_its_environment_named(learned: dict[str, LearningResult]) -> None:

@@ -119,7 +119,7 @@ console.log(JSON.stringify({
 }));"""
     drawn = run_script(script, tmp_path)
     assert drawn["lines"] == 2  # the worst was not told
-    assert drawn["points"] == ["62.0,192.0", "502.0,107.0"]  # by hand: 0 at the bottom, 5 of 0..10 half way up
+    assert drawn["points"] == ["62.0,180.0", "502.0,101.0"]  # by hand: 0 at the bottom, 5 of 0..10 half way up
     assert drawn["zero"] == ""  # no panel that is all zero
     assert drawn["one"] is True
     assert drawn["ticks"] == [0, 5, 10]

@@ -35,6 +35,18 @@ def slow(config: dict[str, Any]) -> Callable[[Arrays], Arrays]:
     return evaluate
 
 
+def burn(config: dict[str, Any]) -> Callable[[Arrays], Arrays]:
+    """Keep a core busy for as many seconds of its time as the request says."""
+
+    def evaluate(request: Arrays) -> Arrays:
+        until = time.process_time() + float(request["seconds"])
+        while time.process_time() < until:
+            pass
+        return {}
+
+    return evaluate
+
+
 def die(config: dict[str, Any]) -> Callable[[Arrays], Arrays]:
     """Kill the own process when x is 3, `times` times over all workers, counted by files."""
 

@@ -4,9 +4,9 @@ JAX is imported by the verbs that need it, inside them: naming a verb costs noth
 """
 
 from epg.api.common import LIFETIMES, PAPER_STEPS, RUNS, new_run_path, resumed_settings
-from epg.api.evolving import continue_run, draw_seeds, estimate, evolve, load_settings, prepare, settings_for
+from epg.api.evolving import continue_run, estimate, evolve, load_settings, prepare, settings_for
 from epg.api.figures import figure, figures
-from epg.api.inspecting import check, families, picture, probe, render, report, watch
+from epg.api.inspecting import check, families, picture, probe, render, report, summarise_seeds, watch
 from epg.api.learning import act, baseline, compare, learn
 from epg.api.training import train_baseline
 from epg.bench import bench
@@ -32,7 +32,6 @@ __all__ = [
     "check_vacant",
     "compare",
     "continue_run",
-    "draw_seeds",
     "estimate",
     "evolve",
     "families",
@@ -49,6 +48,7 @@ __all__ = [
     "report",
     "resumed_settings",
     "settings_for",
+    "summarise_seeds",
     "train_baseline",
     "verdicts",
     "watch",

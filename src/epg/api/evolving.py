@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -124,10 +124,3 @@ def estimate(settings: Settings, processes: int | None = None) -> Estimate:
     check_executor("local", processes)
     check_settings(settings)
     return count(settings, processes)
-
-
-def draw_seeds(runs: Sequence[Path], where: str | Path) -> list[Path]:
-    """Draw the fitness of several evolutions of one family together (Fig. 20's band)."""
-    from epg.viz.curves import fitness_over_epochs
-
-    return fitness_over_epochs(runs, Path(where))

@@ -16,7 +16,8 @@ from epg.settings import to_dict
 from epg.storage.card_file import CARD
 from epg.storage.files import write_json
 from epg.storage.loss_artefact import LossArtefact
-from epg.storage.run import Run
+from epg.storage.metrics import MetricsWriter
+from epg.storage.run import Run, new_run
 from epg.zoo import load_loss
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from epg.evaluation.probe import LossCard
     from epg.families.base import Family
     from epg.viz.film import FilmResult
+    from epg.viz.seeds import SeedSummary
     from epg.viz.watch import WatchServer
 
 
@@ -56,26 +58,40 @@ def probe(
     from epg.evaluation.gradients import measure_gradients
     from epg.evaluation.probe import LossCard, Probe
 
-    results = []
-    for result in Probe.of(artefact, family, tasks, seed).results():
-        results.append(result)
-        on_probe(f"{len(results)} probes done, the last: {result.name}")
-    gradients = measure_gradients(artefact, family, tasks, seed)
+    results, prepared = [], Probe.of(artefact, family, tasks, seed)
     path = Path(run or new_run_path(f"probe-{family}"))
-    card = LossCard(path, family, seed, artefact.manifest["sha256"], tuple(results), gradients)
-    Run.create(path, {**about("probe", family), **origin(artefact)})
-    write_json(path / CARD, card.to_dict())
-    report(path)
+    with new_run(path, {**about("probe", family), **origin(artefact)}) as made:
+        with MetricsWriter(made) as metrics:
+            for result in prepared.results():
+                results.append(result)
+                curve = "lengths" if result.group == "length" else result.name
+                metrics.write_update(curve, result.steps, {"final_return": result.interval.value})
+                on_probe(f"{len(results)} probes done, the last: {result.name}")
+        gradients = measure_gradients(artefact, family, tasks, seed)
+        card = LossCard(path, family, seed, artefact.manifest["sha256"], tuple(results), gradients)
+        write_json(path / CARD, card.to_dict())
+        report(path)
     if isinstance(loss, str | Path) and os.path.isdir(loss) and family == artefact.manifest["family"]:
         write_json(Path(loss) / CARD, card.to_dict())  # beside the loss: `epg losses` and its report show it
     return card
 
 
 def report(run: str | Path) -> Path:
-    """Draw a run's figures and its HTML report again, from what it saved; needs no JAX."""
-    from epg.viz.report import write_report
+    """Draw a run's figures and its HTML report again, from what it saved; needs no JAX.
 
-    return write_report(Run.open(run).path)
+    A directory of several seeds (`epg evolve --seeds N`) gets a page about all of them.
+    """
+    from epg.viz.report import write_report
+    from epg.viz.seeds import seed_runs
+
+    return write_report(Path(run) if seed_runs(Path(run)) else Run.open(run).path)
+
+
+def summarise_seeds(runs: str | Path) -> list[SeedSummary]:
+    """Return a line per evolution of a directory of several seeds."""
+    from epg.viz import seeds
+
+    return seeds.summarise_seeds(Path(runs))
 
 
 def render(

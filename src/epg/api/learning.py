@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,12 +20,13 @@ from epg.api.common import (
     ppo_for,
     record_methods,
 )
-from epg.core.errors import require
+from epg.core.errors import did_you_mean, require
 from epg.evaluation.transfer import Transfer, with_updates
 from epg.families.registry import name_of
 from epg.recipes import preset
 from epg.settings import to_dict
 from epg.storage.loss_artefact import LossArtefact
+from epg.storage.policy_artefact import POLICIES
 from epg.storage.run import Run
 from epg.zoo import is_loss, load_loss
 
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
     from epg.evaluation.result import LearningResult
     from epg.evaluation.updates import OnUpdate
     from epg.policies.trained import TrainedPolicy
+
+BASELINES = "fixed", "maml", "rl2"
+"""Policies that are trained on training tasks first."""
 
 
 def learn(
@@ -151,6 +156,9 @@ def _other(
     if is_loss(named):
         loss = load_loss(named)
         return [(loss_method(loss, family, transfer), origin(loss))]
+    known = named in BASELINES or os.path.exists(named)
+    words = "ppo, maml, rl2, fixed, a loss, or the run directory of one of these"
+    require(known, f"unknown method {named!r}{did_you_mean(named, ('ppo', *BASELINES))}: compare with {words}.")
     trained = load_policy(_trained_run(named, family))
     if maml_steps is not None and trained.manifest.get("baseline") == "maml":
         steps = maml_steps
@@ -169,7 +177,7 @@ def _told_apart(method: Method, named: str, others: Sequence[Method]) -> Method:
 
 def _trained_run(named: str, family: str) -> Path:
     """Return a run directory as it is named, or the newest finished training of a baseline of this name."""
-    if named not in ("fixed", "maml", "rl2"):
+    if named not in BASELINES:
         return Path(named)
     found = []
     for config in RUNS.glob("*/config.json"):
@@ -198,5 +206,8 @@ def act(
     from epg.envs.play import play
     from epg.policies.trained import TrainedPolicy, load_policy
 
-    loaded = policy if isinstance(policy, TrainedPolicy) else load_policy(policy, task)
-    return play(loaded, env, episodes, seed, sample, video)
+    if not isinstance(policy, TrainedPolicy):
+        trains = is_loss(policy) and not os.path.isdir(Path(policy) / POLICIES)
+        require(not trains, f"{policy} is a loss, not a policy: `epg learn {policy}` trains some; then name its run.")
+        policy = load_policy(policy, task)
+    return play(policy, env, episodes, seed, sample, video)

@@ -14,7 +14,7 @@ from tyro.conf import Positional
 from epg import api
 from epg.cli.arguments import Family
 from epg.cli.dry_run import print_plan
-from epg.cli.output import print_json, say
+from epg.cli.output import print_json, print_seeds, say
 from epg.cli.parsing import parse
 from epg.cli.progress import evolve_with_bar, resumable, status_line
 from epg.core.errors import require
@@ -102,8 +102,11 @@ class Evolve:
             if not (self.resume and os.path.exists(path)):
                 api.check_vacant(path)
         evolved = [self._evolve(path, number, self.resume and os.path.exists(path)) for number, path in runs.items()]
-        figure, *_ = api.draw_seeds(list(runs.values()), place)
-        say(f"figure    {figure}", stderr=True)
+        with status_line("drawing the report of all seeds"):
+            report = api.report(place)
+        if not self.json:
+            print_seeds(api.summarise_seeds(place))
+            say(f"report    {report}")
         return evolved
 
     def _evolve(self, place: Path | None, seed: int, resume: bool) -> Any:
@@ -115,7 +118,7 @@ class Evolve:
         with status_line("drawing the report"):
             report = api.report(run.path)
         named = f" --family {self.family}" if ":" in self.family else ""  # own code must be named, see api.compare
-        say(f"loss      {run.path}\nreport    {report}\nuse it    epg compare {run.path}{named}", stderr=True)
+        say(f"loss      {run.path}\nreport    {report}\nuse it    epg compare {run.path}{named}", stderr=self.json)
         return evolved
 
     def _again(self, run: Path) -> list[str]:

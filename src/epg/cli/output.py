@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -81,3 +82,15 @@ def print_result(result: dict[str, Any], as_json: bool) -> None:
         if method["nonfinite"]:
             say(f"{method['nonfinite']} tasks of {method['label']} met a non-finite number.")
     say(f"report    {result['run']}/report.html")
+
+
+def print_seeds(seeds: Sequence[Any]) -> None:
+    """Print a line per evolution of several seeds."""
+    names = "seed", "epochs", "steps", "first fitness", "last fitness", "phi itself", "run"
+    table = Table(*names, title=f"{seeds[0].family}: {len(seeds)} seeds")
+    for it in seeds:
+        own = "" if it.phi_fitness is None else f"{it.phi_fitness:.2f} ± {it.phi_error:.2f}"
+        counts = str(it.seed), f"{it.epochs:,}", f"{it.env_steps:,}"
+        table.add_row(*counts, f"{it.fitness_first:.2f}", f"{it.fitness_last:.2f}", own, str(it.run))
+    print_table(table)
+    say("fitness: mean of the population, in the first epoch and in the last ten; phi itself: the newest, ± its error")

@@ -78,8 +78,8 @@ def evolve_with_bar(run: Any, settings: Settings, executor: str, processes: int 
 @contextlib.contextmanager
 def status_line(text: str = "") -> Iterator[Callable[[str], None]]:
     """Show a spinner with a text that can change."""
-    with Progress(
-        SpinnerColumn(), TextColumn("{task.description}", markup=False), console=console(), transient=True
-    ) as progress:
+    screen = console()
+    columns = SpinnerColumn(), TextColumn("{task.description}", markup=False)
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as progress:
         task = progress.add_task(printable(text), total=None)
         yield lambda new: progress.update(task, description=printable(new))

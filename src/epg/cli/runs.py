@@ -13,7 +13,7 @@ from tyro.conf import Positional, arg
 from epg import api
 from epg.cli.arguments import Verb
 from epg.cli.demo import demo
-from epg.cli.output import print_json, print_table, say
+from epg.cli.output import print_json, print_seeds, print_table, say
 from epg.core.errors import require
 
 CAPTION = (
@@ -78,11 +78,14 @@ class Report:
     """Draw a run's figures and its HTML report again, from what it saved."""
 
     run: Positional[Annotated[Path, arg(metavar="RUN")]]
-    """Run directory."""
+    """Run directory, or the directory of several seeds."""
 
     def main(self) -> None:
         """Draw."""
-        say(api.report(self.run))
+        report = api.report(self.run)
+        if not os.path.isfile(self.run / "config.json"):
+            print_seeds(api.summarise_seeds(self.run))
+        say(report)
 
 
 @dataclass(frozen=True)

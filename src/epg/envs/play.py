@@ -20,7 +20,7 @@ from epg.families.registry import REFERENCE, find_family, is_registered
 from epg.policies.trained import TrainedPolicy
 from epg.simulators.gym import describe, space_size, to_env_action, to_vector
 from epg.storage.files import write_atomic
-from epg.viz.film import check_video, video_bytes
+from epg.viz.film import Filming, check_video
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,10 @@ def play(
     with closing(made):
         _check_fit(policy, made, name)
         rng = np.random.default_rng(seed) if sample else None
-        frames: list[np.ndarray] = []
+        filming = Filming(1 / made.metadata.get("render_fps", 30))
         try:
             played = [
-                _episode(policy, made, seed + number, rng, frames if path and number == 0 else None)
+                _episode(policy, made, seed + number, rng, filming if path and number == 0 else None)
                 for number in range(episodes)
             ]
         except BadInput:
@@ -58,7 +58,7 @@ def play(
         except Exception as error:  # whatever a user's environment raises
             raise BadInput(f"{name} failed: {describe(error)}") from error
         if path:
-            write_atomic(path, video_bytes(frames, 1 / made.metadata.get("render_fps", 30), path.suffix))
+            write_atomic(path, filming.encode(path.suffix))
     return Episodes(name, [total for total, _ in played], [steps for _, steps in played], path)
 
 
@@ -91,12 +91,12 @@ def _check_fit(policy: TrainedPolicy, env: gymnasium.Env, name: str) -> None:
 
 
 def _episode(
-    policy: TrainedPolicy, env: gymnasium.Env, seed: int, rng: np.random.Generator | None, frames: list[Any] | None
+    policy: TrainedPolicy, env: gymnasium.Env, seed: int, rng: np.random.Generator | None, filming: Filming | None
 ) -> tuple[float, int]:
     observation, total, steps, over = env.reset(seed=seed)[0], 0.0, 0, False
     while not over:
-        if frames is not None:
-            frames.append(env.render())
+        if filming is not None:
+            filming.see(env.render)  # type: ignore[arg-type]
         action = policy.emit(to_vector(env.observation_space, observation), rng)  # type: ignore[arg-type]
         observation, reward, terminated, truncated, _ = env.step(to_env_action(env.action_space, action))  # type: ignore[arg-type]
         total, steps, over = total + float(reward), steps + 1, terminated or truncated

@@ -45,6 +45,7 @@ from epg.storage.metrics import MetricsWriter, read_metrics
 from epg.storage.run import Checkpoint, Run
 
 PHI_EVERY = 10  # epochs between measurements of phi itself, without noise, in one more shard of lifetimes
+LOSS_EVERY = 10  # epochs after which the loss is saved, for `epg render` and `epg compare` beside the evolution
 OBS_STATS = "obs_mean", "obs_std"  # names of the fixed statistics in checkpoints and artefacts
 
 
@@ -220,7 +221,8 @@ def evolve_run(
 ) -> EvolutionResult:
     """Evolve in a run directory from wherever it stands to the last epoch, saving after every epoch.
 
-    A signal to stop waits for an epoch's bookkeeping; the loss so far is saved, then KeyboardInterrupt is raised.
+    A signal to stop waits for an epoch's bookkeeping; the loss so far is saved, then KeyboardInterrupt is raised. It
+    is also saved every ten epochs, to be looked at while the evolution goes on.
     """
     check_executor(executor, processes)
     with run.lock():
@@ -243,15 +245,17 @@ def evolve_run(
                         epoch = evolution.tell(population, shards, time.perf_counter() - began)
                         metrics.write(epoch.epoch, {k: v for k, v in to_dict(epoch).items() if k != "epoch"})
                         writer.save(evolution.next_epoch, evolution.tensors(), {"env_steps": evolution.env_steps})
+                    if evolution.next_epoch % LOSS_EVERY == 0:
+                        _save(evolution, run, writer)
                     if on_epoch:
                         on_epoch(epoch)
             except BadInput:
                 raise  # most likely of the disk: what is on it stays as it is, and this is the message
             except BaseException:
                 if evolution.next_epoch:
-                    _finish(evolution, run, writer)
+                    _save(evolution, run, writer)
                 raise
-            return _finish(evolution, run, writer)
+            return _save(evolution, run, writer)
 
 
 def _lengthen(run: Run, epochs: int) -> None:
@@ -275,7 +279,7 @@ def _resume_or_begin(run: Run, settings: Settings) -> Evolution:
     return evolution
 
 
-def _finish(evolution: Evolution, run: Run, writer: CheckpointWriter) -> EvolutionResult:
+def _save(evolution: Evolution, run: Run, writer: CheckpointWriter) -> EvolutionResult:
     """Save the loss as it is now, once its checkpoint is on disk."""
     with uninterrupted():
         writer.wait()

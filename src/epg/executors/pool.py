@@ -1,7 +1,8 @@
 """What executors with several workers share: requests handed out as workers become free, results put in order.
 
 One rule for workers that stop answering, wherever they run: the request of a straggler is given to a free worker too;
-one that stays silent is killed and replaced, with a warning. A request is only ever repeated: results do not change.
+one that stays silent, although it has a core, is killed and replaced, with a warning. A request is only ever repeated:
+results do not change.
 """
 
 from __future__ import annotations
@@ -45,6 +46,12 @@ class Worker:
     """Whether it can be given a request."""
     warm: bool = False
     """Whether it has answered before: its first request includes compilation."""
+    starved_before: float = 0.0
+    """How long it had waited for a core when the request was sent."""
+
+    def starved(self) -> float:
+        """Return for how many seconds it has waited for a core since it started, as far as that is known."""
+        return 0.0
 
 
 W = TypeVar("W", bound=Worker)
@@ -185,7 +192,7 @@ class Pool(ABC, Generic[W]):
 
     def _give(self, worker: W, index: int, batch: Batch) -> None:
         self._tickets += 1
-        worker.ticket, worker.began = self._tickets, time.monotonic()
+        worker.ticket, worker.began, worker.starved_before = self._tickets, time.monotonic(), worker.starved()
         request = batch.take(index, self._tickets)
         self._send(worker, wire.encode(wire.REQUEST, request, ticket=str(self._tickets)), batch)
 
@@ -198,7 +205,7 @@ class Pool(ABC, Generic[W]):
             if worker.ticket is None:
                 continue
             seconds, index = time.monotonic() - worker.began, batch.indices.get(worker.ticket)
-            if seconds > stuck:
+            if seconds - (worker.starved() - worker.starved_before) > stuck:  # a busy machine is not the worker's fault
                 usual = f"; the median is {median:.1f} s" if typical else ", nor has any other"
                 reason = f"no answer for {seconds:.0f} s{usual}"
                 LOGGER.warning("epg: a worker is replaced: %s (%s).", reason, self._see_log(worker))

@@ -103,6 +103,14 @@ def check_known(name: str) -> None:
         load(name)
 
 
+WRAP = "wrap it with epg.gym_family"
+
+
+def is_gymnasium_id(name: str) -> bool:
+    """Tell whether a name looks like Hopper-v5 or epg/RandomHopper-v0."""
+    return re.fullmatch(r"(\w+/)?[\w.-]+-v\d+", name) is not None
+
+
 def load(name: str) -> Any:
     """Return the object registered under a name, or at `module:attribute`; `NAME@reference` has stock physics."""
     if name.startswith(SESSION):
@@ -118,8 +126,7 @@ def load(name: str) -> Any:
     entry = entry_of(name)
     module, _, attribute = (entry.target if entry else name).partition(":")
     if not attribute or not module or module.startswith("."):
-        if re.fullmatch(r"(\w+/)?[\w.-]+-v\d+", name):
-            raise BadInput(f"{name} is a Gymnasium id: wrap it with epg.gym_family, and name my_module:MY_FAMILY.")
+        require(not is_gymnasium_id(name), f"{name} is a Gymnasium id: {WRAP}, and name my_module:MY_FAMILY.")
         near, known = did_you_mean(name, REGISTRY), ", ".join(REGISTRY)
         raise BadInput(f"unknown family {name!r}{near}: choose one of {known}, or module:attribute.")
     try:

@@ -110,7 +110,7 @@ def fitness_over_epochs(runs: Sequence[Path], where: Path | None = None) -> list
             figure.set_size_inches(7, 3.8)
             bottom = top
         bottom.set(xlabel="epochs done")
-        bottom.xaxis.get_major_locator().set_params(integer=True)
+        bottom.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
         add_legend(top)
         add_note(figure, _fitness_notes(configs, evolutions))
         return save_figure(figure, where or runs[0], "fitness")

@@ -10,7 +10,7 @@ import io
 import os
 import tempfile
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -216,11 +216,24 @@ def check_video(path: Path) -> Path:
     return path
 
 
-def video_bytes(frames: Sequence[np.ndarray], pace: float, suffix: str) -> bytes:
-    """Encode frames [height, width, 3], `pace` seconds apart, at most as many as a film has."""
-    stride = max(round(PACE / pace), -(-len(frames) // MOST), 1)
-    images = [Image.fromarray(np.ascontiguousarray(frame)) for frame in frames[::stride]]
-    return (gif if suffix.lower() == ".gif" else mp4)(images, stride * pace)
+class Filming:
+    """Frames of an episode of unknown length, `pace` seconds apart: every n-th, at most as many as a film has."""
+
+    def __init__(self, pace: float) -> None:
+        self._pace, self._stride, self._count = pace, max(round(PACE / pace), 1), 0
+        self._frames: list[Image.Image] = []
+
+    def see(self, draw: Callable[[], np.ndarray]) -> None:
+        """Draw and keep the next frame [height, width, 3], if it is one of the n-th."""
+        if self._count % self._stride == 0:
+            self._frames.append(Image.fromarray(np.ascontiguousarray(draw())))
+        self._count += 1
+        if len(self._frames) > MOST:
+            self._frames, self._stride = self._frames[::2], 2 * self._stride
+
+    def encode(self, suffix: str) -> bytes:
+        """Return the film as a GIF or MP4, as fast as it happened."""
+        return (gif if suffix.lower() == ".gif" else mp4)(self._frames, self._stride * self._pace)
 
 
 def mp4(frames: Sequence[Image.Image], pace: float) -> bytes:

@@ -49,7 +49,7 @@ def new_figure(
         figure = Figure(figsize=size, layout="constrained")
         draw(figure, figure.subplots(*shape, squeeze=False, **how))
         for axes in (it for it in figure.axes if it.get_xlabel() in COUNTED):
-            axes.locator_params("x", integer=True)
+            axes.locator_params("x", integer=True, min_n_ticks=1)
         add_title(figure, title)
     return figure
 

@@ -28,6 +28,7 @@ from epg.viz.run_reader import (
     read_results,
     with_keys,
 )
+from epg.viz.seeds import seed_runs, summarise_seeds
 
 CARD_WORDS = {
     TARGET: "if its target acts without learning",
@@ -37,19 +38,23 @@ CARD_WORDS = {
 
 
 def write_report(run: Path) -> Path:
-    """Write RUN/report.html for an evolution, a comparison, learning or a loss card, and return its path."""
-    comparison, card, evolution = _comparison(run), _card(run), None
-    if comparison is None and (card is None or os.path.isfile(run / "metrics.jsonl")):
+    """Write RUN/report.html for an evolution, a comparison, learning or a loss card, and return its path.
+
+    A directory of several seeds gets a page about all of them, and each of its runs a page of its own.
+    """
+    seeds, comparison, card, evolution = _seeds(run), _comparison(run), _card(run), None
+    if seeds is None and comparison is None and (card is None or _is_evolution(run)):
         evolution = _evolution(run)
         comparison = _comparison(run / "compare")
     config = read_object(run / "config.json") if os.path.isfile(run / "config.json") else {}
-    parts = [part for part in (evolution, comparison, card) if part]
+    parts = [part for part in (seeds, evolution, comparison, card) if part]
     page = (
         _environment()
         .get_template("report.html")
         .render(
             title=parts[0]["title"],
             verdict=" ".join(part["verdict"] for part in parts),
+            seeds=seeds,
             evolution=evolution,
             comparison=comparison,
             card=card,
@@ -60,6 +65,29 @@ def write_report(run: Path) -> Path:
     path = run / "report.html"
     write_atomic(path, page.encode())
     return path
+
+
+def _seeds(place: Path) -> dict[str, Any] | None:
+    """Gather what the page says about several seeds; None where there is one run. Writes the page of each."""
+    runs = seed_runs(place)
+    if not runs:
+        return None
+    for run in runs:
+        write_report(run)
+    found = summarise_seeds(place)
+    fitness = np.array([it.fitness_last for it in found])
+    spread = f" ± {_number(float(fitness.std(ddof=1)))} (standard deviation)" if len(found) > 1 else ""
+    return {
+        "title": f"Evolution on {found[0].family}: {len(found)} seeds",
+        "verdict": f"Mean fitness of the last epochs, over seeds: {_number(float(fitness.mean()))}{spread}.",
+        "rows": found,
+        "figure": _embed(fitness_over_epochs(runs, place)),
+    }
+
+
+def _is_evolution(run: Path) -> bool:
+    """Tell whether a run with a loss card is an evolution whose card was kept beside its loss."""
+    return os.path.isfile(run / "config.json") and read_object(run / "config.json").get("kind") == "evolve"
 
 
 def _evolution(run: Path) -> dict[str, Any]:

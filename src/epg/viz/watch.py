@@ -19,6 +19,7 @@ LOOPBACK = "127.0.0.1"
 PAGE = Path(__file__).parent / "templates" / "watch.html"
 MAX_FILM_BYTES = 64 * 2**20
 MOST_ROWS = 1000  # sent to the page; of longer runs every n-th
+FILM_HINT = "epg render {} films a policy that this loss trains (MuJoCo families only); the film strip appears here."
 SHOWN = ("fitness_mean", "fitness_best", "fitness_worst", "signal", "alpha", "phi_norm")
 
 
@@ -39,13 +40,15 @@ def snapshot(run: Run) -> dict[str, Any]:
         "rows": rows,
         "phi": read_phi_fitness(run.path)[-MOST_ROWS:].tolist() if records else [],
         "blocks": read_cosines(run.path) if records else {},
+        "film_hint": FILM_HINT.format(run.path) if (run.path / "loss.json").is_file() else "",
         "film": None if film is None else f"{film.parent.name}-{film.stat().st_mtime_ns}",
     }
 
 
 def newest_film(run: Path) -> Path | None:
     """Return the newest film strip below a run."""
-    return max(run.glob("*/strip.png"), key=lambda path: path.stat().st_mtime_ns, default=None)
+    found = [*run.glob("*/strip.png"), *run.glob("first/*/strip.png")]
+    return max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
 
 
 def _number(value: Any) -> float | None:

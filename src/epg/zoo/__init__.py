@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epg.core.errors import BadInput, did_you_mean
+from epg.families.registry import REGISTRY, WRAP, is_gymnasium_id
 from epg.settings import Settings, from_dict
 from epg.storage.card_file import CARD, main_numbers, read_card
 from epg.storage.files import read_json
@@ -109,10 +110,19 @@ def load_loss(where: str | Path) -> Loss:
     if str(where) in zoo_names() and not os.path.exists(where):
         where = ZOO / str(where)
     if not os.path.exists(where):
-        names, near = ", ".join(zoo_names()) or "none", did_you_mean(str(where), zoo_names())
-        raise BadInput(f"no loss at {where}{near}: give a run directory, or the name of a loss in the zoo ({names}).")
+        raise BadInput(_no_loss(str(where)))
     loaded = load_artefact(where)
     return Loss(loaded.phi, loaded.tensors, loaded.manifest)
+
+
+def _no_loss(name: str) -> str:
+    """Say what to do about a name that is no loss."""
+    if name in REGISTRY:
+        return f"no loss for {name} is shipped: `epg evolve {name}` makes one; then name its run directory."
+    if is_gymnasium_id(name):
+        return f"{name} is a Gymnasium id, not a loss: {WRAP}, evolve a loss for it, and name its run directory."
+    names, near = ", ".join(zoo_names()) or "none", did_you_mean(name, zoo_names())
+    return f"no loss at {name}{near}: give a run directory, or the name of a loss in the zoo ({names})."
 
 
 def list_losses(runs: Path) -> Iterator[LossEntry]:
