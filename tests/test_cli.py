@@ -27,6 +27,7 @@ from epg.bench import one_core, summary
 from epg.bench.timed_lifetimes import make_timed
 from epg.cli import VERBS, _parse, main
 from epg.cli import demo as demonstration
+from epg.cli.progress import evolve_with_bar
 from epg.evaluation.fitting import fitting_learner, obs_stats_of, settings_of
 from epg.families.registry import is_registered
 from epg.recipes import PRESETS, PresetName
@@ -301,7 +302,10 @@ WRONG: dict[str, tuple[str, str] | tuple[str, str, Callable[[Path], object]]] = 
         "compare {run} --with ppo maml --run new",
         "no run below runs/ has trained maml for point-goal: `epg baseline maml point-goal --env-steps N` trains one",
     ),
-    "comparison with a policy of a loss": ("compare {run} --with nothing --run new", "nothing does not exist"),
+    "comparison with a policy of a loss": (
+        "compare {run} --with nothing --run new",
+        "unknown method 'nothing': compare with ppo",
+    ),
     # warm starts
     "start from nothing": (f"{SMOKE} --start nothing", "no loss and no policy at nothing: give the directory of one"),
     "start from a loss of another family": (
@@ -644,6 +648,7 @@ def test_compare_prints_a_table_and_keeps_the_intervals_of_the_paired_difference
     assert_drawn(Path("out"), "learning_curves")
 
 
+@pytest.mark.slow
 def test_compare_without_other_steps_gives_ppo_those_of_the_loss(evolved: Evolved) -> None:
     done = call("compare", evolved.path, "--tasks", TASKS, "--ppo-steps", "--run", "out", "--json")
     assert {name: it["steps"] for name, it in done.json["methods"].items()} == {"epg": 128, "ppo": 128}
@@ -775,6 +780,7 @@ def test_report_is_drawn_anew(evolved: Evolved, tmp_path: Path) -> None:
     assert_drawn(run, "fitness")
 
 
+@pytest.mark.slow
 def test_check_passes_a_family() -> None:
     done = call("check", "point-reach", "--json")
     assert done.code == 0
@@ -815,6 +821,7 @@ def test_bench_stays_on_one_core_and_gives_the_others_back() -> None:
     assert os.sched_getaffinity(0) == before
 
 
+@pytest.mark.slow
 def test_bench_of_a_jax_family_has_no_physics_to_compare_with() -> None:
     settings = epg.preset("point-goal", "smoke")
     numbers = make_timed(settings).run()
@@ -830,6 +837,8 @@ def test_the_demonstration_evolves_compares_and_gives_verdicts(monkeypatch: pyte
     monkeypatch.setattr(demonstration, "FAMILIES", {"point-goal": "smaller, for a test"})
     monkeypatch.setattr(demonstration, "TASKS", TASKS)
     monkeypatch.setattr(demonstration.api, "settings_for", lambda family, name, seed: epg.preset(family, "smoke"))
+    inline = lambda run, settings, executor, processes: evolve_with_bar(run, settings, "inline", None)  # noqa: E731
+    monkeypatch.setattr(demonstration, "evolve_with_bar", inline)
     assert inspect.signature(epg.compare).parameters["ppo_steps"].default == (8192,)
     monkeypatch.setattr(demonstration.api, "compare", partial(epg.compare, ppo_steps=(256,)))  # sooner done
     compared = Path("out/point-goal/compare/results.json")

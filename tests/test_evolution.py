@@ -56,7 +56,8 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> EvolutionResult:
     return evolve_run(run, settings, executor="inline")
 
 
-@pytest.mark.parametrize("processes", [2, *(pytest.param(it, marks=pytest.mark.slow) for it in (1, 3))])
+@pytest.mark.slow  # with two, make test kills workers and driver: test_durability.py
+@pytest.mark.parametrize("processes", [1, 2, 3])
 def test_the_number_of_processes_changes_nothing(processes: int, reference: EvolutionResult, tmp_path: Path) -> None:
     settings = smoke(epochs=6)
     evolved = evolve_run(create_run(settings, tmp_path / "run"), settings, "local", processes)
@@ -454,7 +455,7 @@ def test_measurements_do_not_depend_on_who_works(measured: EvolutionResult, tmp_
 
 
 @pytest.mark.parametrize(
-    "moment", ["checkpoint", "workers", *(pytest.param(it, marks=pytest.mark.slow) for it in ("measuring", "epoch"))]
+    "moment", ["checkpoint", *(pytest.param(it, marks=pytest.mark.slow) for it in ("workers", "measuring", "epoch"))]
 )
 def test_stopped_anywhere_and_resumed(
     moment: str, measured: EvolutionResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -51,6 +51,7 @@ def test_the_commands_of_the_page_run(workplace: Path, capfd: pytest.CaptureFixt
     assert "paired difference" in printed
 
 
+@pytest.mark.slow
 def test_the_example_is_a_program(workplace: Path) -> None:
     program, *arguments = shlex.split(WINDY[3])
     assert program == "python"

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import epg
 from epg import api
 from epg.cli import main
 from epg.core.errors import BadInput
@@ -202,6 +203,9 @@ def test_a_loss_is_evolved_once_and_found_by_its_settings(tmp_path):
     assert elsewhere.seconds([need]) == {}
     assert elsewhere.lab([need]).loss("point-goal", seed=1).manifest["sha256"] == first.manifest["sha256"]
     assert list(elsewhere.seconds([Need("loss", "point-goal", seed=77)])) == [Need("loss", "point-goal", seed=77)]
+    longer = epg.preset("point-goal", "smoke", seed=1, **{"evolution.epochs": 5})
+    epg.evolve(settings=longer, run=tmp_path / "trained" / "point-goal-smoke-s1", resume=True, executor="inline")
+    assert elsewhere.seconds([need]) == {}  # more than was asked for
     shutil.copytree(tmp_path / "trained", tmp_path / "policies")  # what a comparison leaves: policies without a run
     (tmp_path / "policies" / "policy.json").write_text("{}")
     laptop = Trainer(SCALES["laptop"], tmp_path / "laptop", tmp_path, heard.append)

@@ -185,6 +185,7 @@ def test_the_policy_is_saved_with_what_it_needs(reference):
     assert (artefact.manifest["family"], artefact.manifest["env_steps"]) == ("point-reach", found.env_steps)
 
 
+@pytest.mark.slow
 def test_the_number_of_processes_changes_nothing(reference, tmp_path):
     assert_same(search_in(tmp_path / "run", "local", 2), reference[0])
 

@@ -50,7 +50,7 @@ def test_spearman_of_a_constant_is_zero():
 @pytest.mark.parametrize(
     ("settings", "replay"),
     [
-        (small_loss("reward"), False),
+        pytest.param(small_loss("reward"), False, marks=pytest.mark.slow),
         (small_loss("reward", modulation="reward", mixes=3, temporal="none"), True),
         pytest.param(small_loss(temporal="experience"), False, marks=pytest.mark.slow),
     ],

@@ -138,6 +138,7 @@ def test_a_stuck_worker_is_replaced_when_there_is_no_other(
     assert "no answer for" in (tmp_path / "logs" / "ray.log").read_text()
 
 
+@pytest.mark.slow
 def test_a_fast_worker_is_no_straggler(ray_cluster: Any, tmp_path: Path) -> None:
     with on_ray("slow", {"folder": str(tmp_path)}) as executor:
         executor.map([{"seconds": np.asarray(0.4)} for _ in range(6)])
@@ -149,6 +150,7 @@ def test_a_fast_worker_is_no_straggler(ray_cluster: Any, tmp_path: Path) -> None
 # Nodes.
 
 
+@pytest.mark.slow
 def test_a_node_that_joins_is_used_from_the_next_map_and_one_that_leaves_is_done_without(
     ray_cluster: Any, tmp_path: Path
 ) -> None:

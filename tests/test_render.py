@@ -141,6 +141,7 @@ def test_the_film_is_of_the_lifetime_that_learn_runs(made):
     assert updates[-1] == it.settings.lifetime.updates
 
 
+@pytest.mark.slow
 def test_stages_begin_alike_and_only_the_policy_differs(made):
     first, *others = (episode.qpos for episode in made.episodes)
     assert first.shape == (51, 4)

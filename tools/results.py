@@ -270,7 +270,8 @@ def _cost_table(result: Result, finals: dict[str, np.ndarray]) -> list[str]:
 def _pictures(name: str) -> list[str]:
     """Show the pictures that there are; the strip is made by `epg render NAME --out strip`."""
     captions = {
-        f"{name}.png": "learning curves of the shipped loss and PPO",
+        f"{name}.png": "learning curves of the shipped loss and PPO, episodes of training; "
+        "the tables score the last policy",
         f"{name}-fitness.png": "fitness over epochs",
         f"strip-{name}.png": "held-out task 0, the policy at stages of its lifetime",
     }

@@ -122,7 +122,10 @@ class Trainer:
         return given if fits else None
 
     def _found(self, need: Need) -> LossArtefact | None:
-        """Return a finished loss: with any seed, that of the zoo or else one with the preset's settings."""
+        """Return a finished loss: with any seed, that of the zoo or else one with the preset's settings.
+
+        One that evolved for longer than the preset is finished, too.
+        """
         shipped = need.family in zoo_names() and self.scale.name != "paper"
         if need.seed is None and not need.changes and shipped:
             return load_loss(need.family)
@@ -130,7 +133,8 @@ class Trainer:
         for it in list_losses(self.runs):
             seed, manifest = it.settings.seed if need.seed is None else need.seed, it.artefact.manifest
             fresh, done = manifest["warm_start"] is None, manifest["epochs"] >= wanted.evolution.epochs
-            if fresh and done and it.settings == replace(wanted, seed=seed):
+            longer = replace(wanted.evolution, epochs=max(wanted.evolution.epochs, it.settings.evolution.epochs))
+            if fresh and done and it.settings == replace(wanted, seed=seed, evolution=longer):
                 return it.artefact
         place = self._place(need)
         return load_loss(place) if os.path.isfile(place / LOSS.manifest) and self._is_finished(place) else None

@@ -78,7 +78,8 @@ def learning_curves(run: Path) -> list[Path]:
         add_title(figure, f"{results['family']}: learning on {results['tasks']} held-out tasks")
         key = "line: interquartile mean over tasks; band: its 95 % bootstrap interval; dotted: single lifetimes"
         gaps = [f"KL below {floor:.1g} is left out"] if floor else []
-        add_note(figure, [key, *gaps, *_nonfinite_notes(methods)])
+        scored = "episodes of training; tables have the return of the last policy, scored after training"
+        add_note(figure, [key, scored, *gaps, *_nonfinite_notes(methods)])
         return save_figure(figure, run, "learning_curves")
 
 
