@@ -23,6 +23,7 @@ from epg.experiments.lifetimes import all_of, at_least, better, merged, panels
 from epg.experiments.registry import NAMES, find_experiment, make_figure
 from epg.experiments.training import Trainer
 from epg.storage.files import read_json
+from epg.storage.metrics import read_metrics
 from epg.viz import camera
 from epg.viz.panels import Path2D
 from epg.zoo import load_loss
@@ -87,8 +88,29 @@ def test_another_figure_or_scale_is_not_overwritten(smoke):
     trainer = Trainer(SCALES["laptop"], root / "trained", root, print)
     with pytest.raises(BadInput, match="another figure or scale"):
         make_figure("5", root / "fig05", trainer, None)
-    with pytest.raises(BadInput, match="holds other files"):
+    with pytest.raises(BadInput, match="already holds files that are not a run"):
         make_figure("5", root, trainer, None)
+
+
+def test_lifetimes_of_a_figure_write_metrics_and_a_killed_figure_begins_anew(smoke, tmp_path):
+    root, _ = smoke
+    lines = read_metrics(root / "fig05" / "metrics.jsonl")
+    curves = {it["curve"].rpartition("/lifetime-1/")[0] for it in lines}
+    assert len(curves) == 2  # the loss and PPO
+    assert all((root / "fig05" / "tensorboard" / name).is_dir() for name in curves)
+    assert {"env_steps", "episode_return", "kl"} < set(lines[0])
+    shutil.copytree(root / "fig05", tmp_path / "fig05")
+    (tmp_path / "fig05" / "figure.json").unlink()  # as if it had been killed just before its end
+    with pytest.raises(ZeroDivisionError):
+        make_figure("5", tmp_path / "fig05", FailingTrainer(SCALES["smoke"], tmp_path, tmp_path, print), None)
+    assert list((tmp_path / "fig05").iterdir()) == []
+
+
+class FailingTrainer(Trainer):
+    """Fails before anything is trained."""
+
+    def lab(self, needs, given=None, write=None):
+        raise ZeroDivisionError
 
 
 @pytest.mark.parametrize(

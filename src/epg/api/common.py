@@ -115,8 +115,7 @@ def record_methods(
         with MetricsWriter(made) as metrics:
 
             def tell(update: BatchUpdate) -> None:
-                values = {"episode_return": update.episode_return, "kl": update.kl}
-                metrics.write_update(update.curve, update.env_steps, values)
+                metrics.write_update(update.curve, update.env_steps, update.values)
                 if on_update is not None:
                     on_update(update)
 

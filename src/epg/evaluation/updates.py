@@ -34,6 +34,11 @@ class BatchUpdate:
         """Name of the learning curve that it is a point of."""
         return f"{self.method}/lifetime-{self.lifetime}/tasks-{self.tasks[0]}-{self.tasks[1]}"
 
+    @property
+    def values(self) -> dict[str, float]:
+        """What is written about it, by name."""
+        return {"episode_return": self.episode_return, "kl": self.kl}
+
 
 OnUpdate = Callable[[BatchUpdate], None]
 

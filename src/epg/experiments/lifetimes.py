@@ -25,6 +25,7 @@ from epg.evaluation.protocol import (
 )
 from epg.evaluation.statistics import Interval, bootstrap, paired_difference
 from epg.evaluation.transfer import Transfer
+from epg.evaluation.updates import BatchUpdate, OnUpdate
 from epg.evolution.task_sampling import task_sampler
 from epg.experiments.base import MIN_TASKS, SEED, Data, Scale, Verdict
 from epg.experiments.training import Lab
@@ -70,9 +71,13 @@ def held_out_tasks(family: str, count: int) -> list[Task]:
 def record_panel(lab: Lab, key: str, title: str, methods: Sequence[Method]) -> Data:
     """Train with every method on the same held-out tasks: one lifetime per task, as in the paper."""
     results = []
+
+    def tell(update: BatchUpdate) -> None:
+        lab.write(f"{key}/{update.curve}", update.env_steps, update.values)
+
     for method in methods:
         lab.say(f"{title}: {method.label}, {lab.scale.tasks} lifetimes of {method.settings.lifetime.steps:,} steps")
-        own = lab.once(_key(method), partial(_record, method, lab.scale.tasks))
+        own = lab.once(_key(method), partial(_record, method, lab.scale.tasks, tell))
         named = replace(own, method=method.name, label=method.label)
         results.append(replace(named, tuned=method.tuned, meta_steps=method.meta_steps))
     family = methods[0].settings.family
@@ -80,8 +85,8 @@ def record_panel(lab: Lab, key: str, title: str, methods: Sequence[Method]) -> D
     return Data(facts, {f"{key}/{name}": value for name, value in curves(results).items()})
 
 
-def _record(method: Method, tasks: int) -> MethodResult:
-    return replace(record(method, tasks, SEED), policies=())
+def _record(method: Method, tasks: int, on_update: OnUpdate) -> MethodResult:
+    return replace(record(method, tasks, SEED, on_update=on_update), policies=())
 
 
 def _key(method: Method) -> Any:

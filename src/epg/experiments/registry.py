@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from epg import __version__
 from epg.core.errors import did_you_mean, require
 from epg.core.plain import plain
 from epg.experiments.base import SCALES, Data, Experiment, Scale, Verdict
 from epg.experiments.training import DAY, Trainer, check_given
-from epg.storage.files import encode_tensors, make_directory, read_json, read_tensors, write_atomic, write_json
+from epg.storage.files import encode_tensors, read_json, read_tensors, write_atomic, write_json
 from epg.storage.loss_artefact import LossArtefact
+from epg.storage.metrics import MetricsWriter
+from epg.storage.run import RUN_FORMAT, Run, clear_run, new_run
 from epg.viz.curves import save_figure
 
 NAMES = (*(str(number) for number in range(3, 23)), "correlation")
@@ -86,11 +89,12 @@ def make_figure(name: str, run: Path, trainer: Trainer, given: LossArtefact | No
     check_given(experiment.needs(scale), given, name)
     data = _saved(name, run, scale)
     if data is None:
-        lab = trainer.lab(experiment.needs(scale), given)
-        measured = experiment.run(lab)
-        data = Data(plain({**measured.facts, "trained": lab.origin()}), measured.arrays)
-        make_directory(run)
-        write_atomic(run / "figure.safetensors", encode_tensors(data.arrays, {}))
+        about = {"format": RUN_FORMAT, "kind": "figure", "epg": __version__, "figure": name, "scale": scale.name}
+        with new_run(run, about) as made, MetricsWriter(made) as metrics:
+            lab = trainer.lab(experiment.needs(scale), given, metrics.write_update)
+            measured = experiment.run(lab)
+            data = Data(plain({**measured.facts, "trained": lab.origin()}), measured.arrays)
+            write_atomic(run / "figure.safetensors", encode_tensors(data.arrays, {}))
     files = save_figure(experiment.draw(data), run, run_name(name))
     judged = experiment.verdict(data)
     result = FigureResult(
@@ -117,8 +121,8 @@ def _saved(name: str, run: Path, scale: Scale) -> Data | None:
     """Return what was measured in this directory before."""
     path = run / "figure.json"
     if not os.path.isfile(path):
-        held = os.path.isdir(run) and any(it.name not in ("figure.safetensors", "figures") for it in run.iterdir())
-        require(not held, f"{run} holds other files: choose another --run.")
+        if os.path.isfile(run / "config.json") and Run.open(run).config.get("kind") == "figure":
+            clear_run(run)  # killed while it was measured
         return None
     saved = read_json(path)
     known = isinstance(saved, dict) and (saved.get("format"), saved.get("figure"), saved.get("scale"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,6 +31,8 @@ TINY: dict[str, dict[str, Any]] = {
 """Options of the baselines at smoke scale; one outer step."""
 
 Say = Callable[[str], None]
+Write = Callable[[str, int, Mapping[str, float]], None]
+"""Keeps a point of a learning curve: its name, environment steps, values."""
 T = TypeVar("T")
 
 
@@ -44,6 +46,7 @@ class Lab:
     say: Say
     measured: dict[Any, Any] = field(default_factory=dict)
     """What was measured for figures before this one."""
+    write: Write = lambda curve, env_steps, values: None
 
     def once(self, key: Any, measure: Callable[[], T]) -> T:
         """Return what was measured under this key, or measure it: figures share lifetimes."""
@@ -86,12 +89,17 @@ class Trainer:
     measured: dict[Any, Any] = field(default_factory=dict)
     """What figures measured so far."""
 
-    def lab(self, needs: Iterable[Need], given: LossArtefact | None = None) -> Lab:
+    def lab(
+        self,
+        needs: Iterable[Need],
+        given: LossArtefact | None = None,
+        write: Write = lambda curve, env_steps, values: None,
+    ) -> Lab:
         """Return everything that is needed; `given` is a loss to use instead of another of its family."""
         wanted = tuple(dict.fromkeys(needs))
         losses = {it: self._given(it, given) or self._loss(it) for it in wanted if it.kind == "loss"}
         policies = {it: self._policy(it, losses) for it in wanted if it.kind != "loss"}
-        return Lab(self.scale, losses, policies, self.say, self.measured)
+        return Lab(self.scale, losses, policies, self.say, self.measured, write)
 
     def seconds(self, needs: Iterable[Need], given: LossArtefact | None = None) -> dict[Need, float]:
         """Guess the time of what is still to be trained."""

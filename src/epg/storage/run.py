@@ -249,12 +249,17 @@ def new_run(path: Path, config: Mapping[str, Any]) -> Iterator[Run]:
     try:
         yield run
     except BaseException:
-        for child in path.iterdir():
-            shutil.rmtree(child) if child.is_dir() else child.unlink()
+        clear_run(path)
         for folder in missing:
             with contextlib.suppress(OSError):  # somebody else uses it, too
                 folder.rmdir()
         raise
+
+
+def clear_run(path: Path) -> None:
+    """Delete what a run directory holds; config.json last, so that one cleared by half is still known as a run."""
+    for child in sorted(path.iterdir(), key=lambda it: it.name == "config.json"):
+        shutil.rmtree(child) if child.is_dir() and not child.is_symlink() else child.unlink()
 
 
 def check_vacant(path: Path) -> None:
