@@ -854,6 +854,7 @@ def test_the_demonstration_evolves_compares_and_gives_verdicts(monkeypatch: pyte
     assert "PPO, 256 steps (256 steps, 2 updates, tuned for this family)" in second
 
 
+@pytest.mark.slow
 def test_the_demonstration_shows_half_cheetahs_and_prints_json_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demonstration, "FAMILIES", {})
     short = ("--tasks", "1", "--lifetimes", "1", "--updates", "2", "--with")
@@ -938,15 +939,26 @@ def drain(descriptor: int) -> None:
             pass
 
 
-def test_a_signal_to_stop_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "sent", [signal.SIGTERM, *(pytest.param(it, marks=pytest.mark.slow) for it in (signal.SIGINT, signal.SIGHUP))]
+)
+def test_a_signal_to_stop_saves_and_says_how_to_go_on(sent: signal.Signals, tmp_path: Path) -> None:
     run, program = tmp_path / "a run", [sys.executable, "-m", "epg"]
     evolve = "evolve point-goal --preset smoke --evolution.epochs 500 --processes 1 --run"
-    first = interrupt([*program, *evolve.split(), str(run)], run, lines=2)
-    done = assert_saved(run, first)
+    first = interrupt([*program, *evolve.split(), str(run)], run, 2, sent)
+    done = assert_saved(run, first, 128 + sent)
     assert done >= 2
     (command,) = re.findall(r"Continue with: epg (.*)", first.err)
     assert command.endswith("--resume --processes 1")
-    resume = [*program, *shlex.split(command)]
+    assert (_parse(shlex.split(command)).run, _parse(shlex.split(command)).resume) == (run, True)
+
+
+@pytest.mark.slow
+def test_a_resumed_run_stops_and_says_how_to_go_on_as_the_first(tmp_path: Path) -> None:
+    run, program = tmp_path / "a run", [sys.executable, "-m", "epg"]
+    evolve = "evolve point-goal --preset smoke --evolution.epochs 500 --processes 1 --run"
+    done = assert_saved(run, interrupt([*program, *evolve.split(), str(run)], run, lines=2))
+    resume = [*program, "evolve", "point-goal", "--run", str(run), "--resume", "--processes", "1"]
     again = assert_saved(run, interrupt(resume, run, done + 2, signal.SIGTERM), 128 + signal.SIGTERM)
     assert again >= done + 2
 

@@ -35,7 +35,9 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> dict[str, LearningResul
     results = {}
     for family in FAMILIES:
         loss = fresh_loss(small_settings(family, 2, EvolutionSettings()))
-        results[family] = epg.learn(loss, family, tasks=TASKS, run=tmp_path_factory.mktemp("learn") / "run")
+        results[family] = epg.learn(
+            loss, family, tasks=TASKS, lifetimes=1, run=tmp_path_factory.mktemp("learn") / "run"
+        )
     return results
 
 
