@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import epg
 from epg import api
 from epg.cli import _parse, main
 from epg.core.errors import BadInput
+from epg.evolution.runs import create_run
 from epg.families.registry import find_family
 from epg.settings import Settings, flat, from_dict, to_dict, with_values
 from epg.storage.metrics import read_metrics
+from epg.viz.run_reader import Epochs
 
 SMOKE = epg.preset("point-goal", "smoke")
 
@@ -132,3 +135,28 @@ def test_several_seeds_are_the_evolutions_of_each(tmp_path: Path, capsys: pytest
         main(["evolve", "point-goal", *short, "--seeds", "2", "--seed", "1", "--run", str(tmp_path / "all")])
     assert not (tmp_path / "all" / "seed-2").exists()
     assert "already holds a run" in capsys.readouterr().err
+
+
+def test_a_table_over_seeds_has_the_numbers_of_their_metrics(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [it.name for it in fields(Epochs)]
+    for seed in (3, 20, 100):
+        run = create_run(epg.preset("point-goal", "smoke", seed=seed), tmp_path / f"seed-{seed}")
+        lines = [
+            dict.fromkeys(names, 1.0) | {"epoch": it, "fitness_mean": seed + it, "env_steps": 7} for it in range(12)
+        ]
+        lines[9] |= {"phi_fitness": seed / 2, "phi_fitness_error": 0.25}
+        run.metrics.write_text("".join(json.dumps(it) + "\n" for it in lines) if seed < 100 else "")  # has no epoch yet
+    first, second = api.summarise_seeds(tmp_path)
+    assert (first.seed, first.epochs, first.env_steps) == (3, 12, 84)
+    assert (first.fitness_first, first.fitness_last) == (3, 3 + 6.5)  # of epochs 2 to 11
+    assert (second.seed, second.phi_fitness, second.phi_error) == (20, 10, 0.25)
+    main(["report", str(tmp_path)])
+    shown, page = capsys.readouterr().out, (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "10.00 ± 0.25" in shown
+    assert "26.50" in page
+    assert "18.00 ± 12.02 (standard deviation)" in page
+    assert (tmp_path / "seed-20" / "report.html").is_file()
+    with pytest.raises(BadInput, match="holds no run seed-N with an epoch"):
+        api.summarise_seeds(tmp_path / "seed-100")

@@ -56,7 +56,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> EvolutionResult:
     return evolve_run(run, settings, executor="inline")
 
 
-@pytest.mark.slow  # with two, make test kills workers and driver: test_durability.py
+@pytest.mark.slow  # in make test, test_durability.py compares two processes with one
 @pytest.mark.parametrize("processes", [1, 2, 3])
 def test_the_number_of_processes_changes_nothing(processes: int, reference: EvolutionResult, tmp_path: Path) -> None:
     settings = smoke(epochs=6)

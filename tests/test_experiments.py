@@ -83,6 +83,14 @@ def test_a_measured_figure_is_drawn_again_from_its_data(smoke, monkeypatch):
     assert (code, out.splitlines()[0]) == (0, expected)
 
 
+@pytest.mark.parametrize("name", ["20", "21"])
+def test_a_second_drawing_is_the_first(smoke, name):
+    root, _ = smoke
+    picture = (root / f"fig{name}" / "figures" / f"fig{name}.svg").read_bytes()
+    call(name, "--scale", "smoke", "--run", root)
+    assert (root / f"fig{name}" / "figures" / f"fig{name}.svg").read_bytes() == picture
+
+
 def test_another_figure_or_scale_is_not_overwritten(smoke):
     root, _ = smoke
     trainer = Trainer(SCALES["laptop"], root / "trained", root, print)

@@ -17,6 +17,7 @@ import pytest
 import epg
 from epg.core.errors import BadInput
 from epg.executors import make_executor
+from epg.storage import artefact
 from epg.storage import run as store
 from epg.storage.artefact import _manifest_digest
 from epg.storage.checkpoint_writer import CheckpointWriter
@@ -561,6 +562,19 @@ def test_tensors_that_are_not_the_manifests_are_refused(tmp_path: Path) -> None:
     replace_phi(tmp_path, {"phi": PHI, "extra": PHI})
     with pytest.raises(BadInput, match="it must hold the tensor phi, and beside it only obs_mean, obs_std"):
         load_loss(tmp_path)
+
+
+def test_a_loss_read_while_its_run_writes_it_is_the_new_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = np.zeros(3, np.float32), np.ones(3, np.float32)
+    save(run.path, phi=new)
+    manifest = (run.path / "loss.json").read_bytes()
+    save(run.path, phi=old)
+    (run.path / "loss.safetensors").write_bytes(encode_tensors({"phi": new}, {}))  # the manifest is still the old one's
+    with pytest.raises(BadInput, match="is damaged: its sha256"):  # nobody writes it
+        load_loss(run.path)
+    monkeypatch.setattr(artefact.time, "sleep", lambda seconds: (run.path / "loss.json").write_bytes(manifest))
+    with run.lock():
+        np.testing.assert_array_equal(load_loss(run.path).phi, new)
 
 
 def test_flipped_bits_of_a_loss_are_refused(tmp_path: Path) -> None:

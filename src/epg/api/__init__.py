@@ -6,7 +6,7 @@ JAX is imported by the verbs that need it, inside them: naming a verb costs noth
 from epg.api.common import LIFETIMES, PAPER_STEPS, RUNS, new_run_path, resumed_settings
 from epg.api.evolving import continue_run, estimate, evolve, load_settings, prepare, settings_for
 from epg.api.figures import figure, figures
-from epg.api.inspecting import check, families, picture, probe, render, report, summarise_seeds, watch
+from epg.api.inspecting import check, families, picture, probe, render, report, seed_runs, summarise_seeds, watch
 from epg.api.learning import act, baseline, compare, learn
 from epg.api.training import train_baseline
 from epg.bench import bench
@@ -47,6 +47,7 @@ __all__ = [
     "render",
     "report",
     "resumed_settings",
+    "seed_runs",
     "settings_for",
     "summarise_seeds",
     "train_baseline",

@@ -79,12 +79,21 @@ def probe(
 def report(run: str | Path) -> Path:
     """Draw a run's figures and its HTML report again, from what it saved; needs no JAX.
 
-    A directory of several seeds (`epg evolve --seeds N`) gets a page about all of them.
+    A directory of several seeds (`epg evolve --seeds N`) gets a page about all of them, and each run its own.
     """
     from epg.viz.report import write_report
-    from epg.viz.seeds import seed_runs
 
-    return write_report(Path(run) if seed_runs(Path(run)) else Run.open(run).path)
+    seeds = seed_runs(run)
+    for it in seeds:
+        write_report(it)
+    return write_report(Path(run) if seeds else Run.open(run).path)
+
+
+def seed_runs(runs: str | Path) -> list[Path]:
+    """Return the runs of a directory of several seeds that have done an epoch; [] if it is no such directory."""
+    from epg.viz import seeds
+
+    return seeds.seed_runs(Path(runs))
 
 
 def summarise_seeds(runs: str | Path) -> list[SeedSummary]:

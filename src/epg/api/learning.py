@@ -26,7 +26,7 @@ from epg.families.registry import name_of
 from epg.recipes import preset
 from epg.settings import to_dict
 from epg.storage.loss_artefact import LossArtefact
-from epg.storage.policy_artefact import POLICIES
+from epg.storage.policy_artefact import POLICIES, POLICY
 from epg.storage.run import Run
 from epg.zoo import is_loss, load_loss
 
@@ -207,7 +207,7 @@ def act(
     from epg.policies.trained import TrainedPolicy, load_policy
 
     if not isinstance(policy, TrainedPolicy):
-        trains = is_loss(policy) and not os.path.isdir(Path(policy) / POLICIES)
+        trains = is_loss(policy) and not any(os.path.exists(Path(policy) / it) for it in (POLICY.manifest, POLICIES))
         require(not trains, f"{policy} is a loss, not a policy: `epg learn {policy}` trains some; then name its run.")
         policy = load_policy(policy, task)
     return play(policy, env, episodes, seed, sample, video)

@@ -93,4 +93,5 @@ def print_seeds(seeds: Sequence[Any]) -> None:
         counts = str(it.seed), f"{it.epochs:,}", f"{it.env_steps:,}"
         table.add_row(*counts, f"{it.fitness_first:.2f}", f"{it.fitness_last:.2f}", own, str(it.run))
     print_table(table)
-    say("fitness: mean of the population, in the first epoch and in the last ten; phi itself: the newest, ± its error")
+    say("fitness: mean of the population, in the first epoch and in the last ten")
+    say("phi itself: its newest fitness, without noise, ± standard error")

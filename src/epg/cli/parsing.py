@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import tyro
 from tyro.conf import Positional
@@ -73,9 +73,12 @@ def _positionals(verb: Any) -> dict[str, str]:
     found = {}
     for field, kind, marks in _arguments(verb):
         if POSITIONAL in marks:
-            choices = get_args(kind)
-            shown = f"{field.upper()} ({', '.join(choices)})" if choices else field.upper()
-            found["{" + ",".join(choices) + "}" if choices else field.upper()] = shown
+            choices = get_args(kind) if get_origin(kind) is Literal else ()
+            word = next((it.metavar for it in marks if getattr(it, "metavar", None)), field.upper())
+            if choices:
+                found["{" + ",".join(choices) + "}"] = f"{word} ({', '.join(choices)})"
+            else:
+                found[word] = word
     return found
 
 

@@ -83,7 +83,7 @@ class Report:
     def main(self) -> None:
         """Draw."""
         report = api.report(self.run)
-        if not os.path.isfile(self.run / "config.json"):
+        if api.seed_runs(self.run):
             print_seeds(api.summarise_seeds(self.run))
         say(report)
 

@@ -47,17 +47,17 @@ def play(
     with closing(made):
         _check_fit(policy, made, name)
         rng = np.random.default_rng(seed) if sample else None
-        filming = Filming(1 / made.metadata.get("render_fps", 30))
+        filming = Filming(1 / (made.metadata.get("render_fps") or 30)) if path else None
         try:
             played = [
-                _episode(policy, made, seed + number, rng, filming if path and number == 0 else None)
+                _episode(policy, made, seed + number, rng, filming if number == 0 else None)
                 for number in range(episodes)
             ]
         except BadInput:
             raise
         except Exception as error:  # whatever a user's environment raises
             raise BadInput(f"{name} failed: {describe(error)}") from error
-        if path:
+        if path and filming:
             write_atomic(path, filming.encode(path.suffix))
     return Episodes(name, [total for total, _ in played], [steps for _, steps in played], path)
 

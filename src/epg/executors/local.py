@@ -68,13 +68,13 @@ class WorkerProcess(Worker):
             return wire.receive(self.connection)
         return None
 
-    def starved(self) -> float:
-        """Return for how long its threads, taken together, have waited for a core; 0 where Linux does not tell."""
-        nanoseconds = 0
+    def waits(self) -> dict[int, float]:
+        """Return for how many seconds each of its threads has waited for a core; empty where Linux does not tell."""
+        found = {}
         for thread in Path(f"/proc/{self.process.pid}/task").glob("*/schedstat"):
             with contextlib.suppress(OSError, ValueError, IndexError):  # a thread that has just ended
-                nanoseconds += int(thread.read_text().split()[1])
-        return nanoseconds / 1e9
+                found[int(thread.parent.name)] = int(thread.read_text().split()[1]) / 1e9
+        return found
 
     def close(self, patience: float = 0.0) -> None:
         """Wait `patience` seconds for the process to end, then end it."""

@@ -1,8 +1,7 @@
 """What executors with several workers share: requests handed out as workers become free, results put in order.
 
 One rule for workers that stop answering, wherever they run: the request of a straggler is given to a free worker too;
-one that stays silent, although it has a core, is killed and replaced, with a warning. A request is only ever repeated:
-results do not change.
+one that stays silent is killed and replaced, with a warning. A request is only ever repeated: results do not change.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ import statistics
 import time
 from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
-from types import TracebackType
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType, TracebackType
 from typing import Generic, Self, TypeVar
 
 from epg.core.errors import BadInput
@@ -46,12 +45,16 @@ class Worker:
     """Whether it can be given a request."""
     warm: bool = False
     """Whether it has answered before: its first request includes compilation."""
-    starved_before: float = 0.0
-    """How long it had waited for a core when the request was sent."""
+    waits_before: Mapping[int, float] = MappingProxyType({})
+    """What `waits` said when the request was sent."""
+
+    def waits(self) -> Mapping[int, float]:
+        """Return for how many seconds each of its threads has waited for a core, as far as that is known."""
+        return {}
 
     def starved(self) -> float:
-        """Return for how many seconds it has waited for a core since it started, as far as that is known."""
-        return 0.0
+        """Return for how long the thread that waited most has waited for a core since the request was sent."""
+        return max((it - self.waits_before.get(thread, 0.0) for thread, it in self.waits().items()), default=0.0)
 
 
 W = TypeVar("W", bound=Worker)
@@ -192,7 +195,7 @@ class Pool(ABC, Generic[W]):
 
     def _give(self, worker: W, index: int, batch: Batch) -> None:
         self._tickets += 1
-        worker.ticket, worker.began, worker.starved_before = self._tickets, time.monotonic(), worker.starved()
+        worker.ticket, worker.began, worker.waits_before = self._tickets, time.monotonic(), worker.waits()
         request = batch.take(index, self._tickets)
         self._send(worker, wire.encode(wire.REQUEST, request, ticket=str(self._tickets)), batch)
 
@@ -205,7 +208,7 @@ class Pool(ABC, Generic[W]):
             if worker.ticket is None:
                 continue
             seconds, index = time.monotonic() - worker.began, batch.indices.get(worker.ticket)
-            if seconds - (worker.starved() - worker.starved_before) > stuck:  # a busy machine is not the worker's fault
+            if seconds > stuck and seconds - worker.starved() > stuck:  # a busy machine is not the worker's fault
                 usual = f"; the median is {median:.1f} s" if typical else ", nor has any other"
                 reason = f"no answer for {seconds:.0f} s{usual}"
                 LOGGER.warning("epg: a worker is replaced: %s (%s).", reason, self._see_log(worker))

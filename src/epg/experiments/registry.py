@@ -90,10 +90,11 @@ def make_figure(name: str, run: Path, trainer: Trainer, given: LossArtefact | No
     data = _saved(name, run, scale)
     if data is None:
         about = {"format": RUN_FORMAT, "kind": "figure", "epg": __version__, "figure": name, "scale": scale.name}
-        with new_run(run, about) as made, MetricsWriter(made) as metrics:
+        with new_run(run, about) as made, made.lock(), MetricsWriter(made) as metrics:
             lab = trainer.lab(experiment.needs(scale), given, metrics.write_update)
             measured = experiment.run(lab)
-            data = Data(plain({**measured.facts, "trained": lab.origin()}), measured.arrays)
+            arrays = dict(sorted(measured.arrays.items()))  # as they are read again
+            data = Data(plain({**measured.facts, "trained": lab.origin()}), arrays)
             write_atomic(run / "figure.safetensors", encode_tensors(data.arrays, {}))
     files = save_figure(experiment.draw(data), run, run_name(name))
     judged = experiment.verdict(data)
@@ -121,8 +122,9 @@ def _saved(name: str, run: Path, scale: Scale) -> Data | None:
     """Return what was measured in this directory before."""
     path = run / "figure.json"
     if not os.path.isfile(path):
-        if os.path.isfile(run / "config.json") and Run.open(run).config.get("kind") == "figure":
-            clear_run(run)  # killed while it was measured
+        if os.path.isfile(run / "config.json") and (begun := Run.open(run)).config.get("kind") == "figure":
+            with begun.lock():  # or somebody measures it now
+                clear_run(run)  # killed while it was measured
         return None
     saved = read_json(path)
     known = isinstance(saved, dict) and (saved.get("format"), saved.get("figure"), saved.get("scale"))

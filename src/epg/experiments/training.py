@@ -36,6 +36,10 @@ Write = Callable[[str, int, Mapping[str, float]], None]
 T = TypeVar("T")
 
 
+def nowhere(curve: str, env_steps: int, values: Mapping[str, float]) -> None:
+    """Keep nothing."""
+
+
 @dataclass(frozen=True)
 class Lab:
     """Where an experiment takes place: its scale, and what was trained for it."""
@@ -46,7 +50,8 @@ class Lab:
     say: Say
     measured: dict[Any, Any] = field(default_factory=dict)
     """What was measured for figures before this one."""
-    write: Write = lambda curve, env_steps, values: None
+    write: Write = nowhere
+    """Keeps the learning curves of the figure's lifetimes."""
 
     def once(self, key: Any, measure: Callable[[], T]) -> T:
         """Return what was measured under this key, or measure it: figures share lifetimes."""
@@ -93,7 +98,7 @@ class Trainer:
         self,
         needs: Iterable[Need],
         given: LossArtefact | None = None,
-        write: Write = lambda curve, env_steps, values: None,
+        write: Write = nowhere,
     ) -> Lab:
         """Return everything that is needed; `given` is a loss to use instead of another of its family."""
         wanted = tuple(dict.fromkeys(needs))

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from epg import __version__
-from epg.core.errors import require
+from epg.core.errors import BadInput, require
 from epg.core.plain import plain
 from epg.storage.files import (
     Tensors,
@@ -31,8 +32,10 @@ from epg.storage.files import (
     write_atomic,
     write_json,
 )
+from epg.storage.run import is_locked
 
 MAX_BYTES = 256 * 2**20
+ATTEMPTS = 5  # to read an artefact that is being written
 COMMON_TYPES: dict[str, type] = {
     "format": int, "kind": str, "family": str, "family_version": int, "spaces": dict, "env_steps": int,
     "sha256": str, "manifest_sha256": str, "epg": str,
@@ -85,7 +88,20 @@ class Kind:
         return digest
 
     def load(self, path: str | Path) -> tuple[Tensors, dict[str, Any]]:
-        """Load tensors and manifest from a directory or either of its two files, refusing anything damaged."""
+        """Load tensors and manifest from a directory or either of its two files, refusing anything damaged.
+
+        A run that goes on writes one file after the other: of that, two which do not match are read again.
+        """
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return self._load(path)
+            except BadInput:
+                if not is_locked(self.paths(path)[0].parent):
+                    raise
+                time.sleep(0.1)
+        return self._load(path)
+
+    def _load(self, path: str | Path) -> tuple[Tensors, dict[str, Any]]:
         manifest_path, tensors_path = self.paths(path)
         require(os.path.exists(path), f"{path} does not exist: name a {self.noun}, or a run that has saved one.")
         require(os.path.isfile(manifest_path), f"{path} is not a {self.noun}: {manifest_path} is missing.")

@@ -256,10 +256,25 @@ def new_run(path: Path, config: Mapping[str, Any]) -> Iterator[Run]:
         raise
 
 
+def is_locked(path: Path) -> bool:
+    """Tell whether a process works in this run now."""
+    try:
+        with (path / ".lock").open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # no run, or none that was ever locked
+        return False
+    return False
+
+
 def clear_run(path: Path) -> None:
     """Delete what a run directory holds; config.json last, so that one cleared by half is still known as a run."""
-    for child in sorted(path.iterdir(), key=lambda it: it.name == "config.json"):
-        shutil.rmtree(child) if child.is_dir() and not child.is_symlink() else child.unlink()
+    try:
+        for child in sorted(path.iterdir(), key=lambda it: it.name == "config.json"):
+            shutil.rmtree(child) if child.is_dir() and not child.is_symlink() else child.unlink()
+    except OSError as error:
+        raise BadInput(f"{path} cannot be cleared: {error.strerror or error}.") from error
 
 
 def check_vacant(path: Path) -> None:

@@ -270,7 +270,7 @@ def draw_line(axes: Axes, x: Floats, y: Floats, **how: Any) -> None:
     padded = np.concatenate([[False], known, [False]])
     alone = known & ~padded[:-2] & ~padded[2:]
     if alone.any():
-        axes.plot(np.asarray(x)[alone], np.asarray(y)[alone], "o", color=line.get_color(), markersize=4)
+        axes.plot(np.asarray(x)[alone], np.asarray(y)[alone], "o", color=line.get_color(), markersize=4, clip_on=False)
 
 
 def _scale_steps(axes: Axes, methods: Sequence[Lifetimes], steps: int) -> None:
@@ -341,7 +341,8 @@ def save_figure(figure: Figure, run: Path, name: str) -> list[Path]:
     pdf = dict.fromkeys(("Creator", "Producer", "CreationDate"))
     for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None}), ("pdf", pdf)):
         drawn = io.BytesIO()
-        figure.savefig(drawn, format=kind, metadata=metadata)
+        with style.context(["default", STYLE]):
+            figure.savefig(drawn, format=kind, metadata=metadata)
         figure.set_layout_engine("none")  # what the first format was laid out as, the others are: half of the time
         paths.append(run / "figures" / f"{name}.{kind}")
         write_atomic(paths[-1], drawn.getvalue())

@@ -32,7 +32,7 @@ from epg.viz.run_reader import Floats, Lifetimes
 __all__ = ["Axes", "Figure"]
 
 KEY = "line: mean over tasks; band: interquartile range; dotted: single lifetimes"
-COUNTED = "updates", "update", "trajectories"  # along these axes only whole numbers are marked
+COUNTED = "updates", "update", "trajectories", "epochs"  # along these axes only whole numbers are marked
 IN_ROW = 3  # most panels of a row
 RETURN, KL = "#D62728", "#1F77B4"  # the paper's red and blue
 
@@ -243,7 +243,9 @@ def draw_series(
             for it in lines:
                 place.fill_between(it.x, it.low, it.high, color=colours[it.label], alpha=0.18, linewidth=0)
                 draw_line(place, it.x, it.middle, color=colours[it.label], linewidth=1.3, label=it.label)
-            place.set_xlim(min(it.x[0] for it in lines), max(it.x[-1] for it in lines))
+            first, last = min(it.x[0] for it in lines), max(it.x[-1] for it in lines)
+            if first < last:
+                place.set_xlim(first, last)
             place.set_title(heading, fontsize=9, loc="right", pad=_above_legend(len(lines)))
             if mark is not None:
                 mark(place, heading)

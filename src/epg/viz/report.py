@@ -40,7 +40,7 @@ CARD_WORDS = {
 def write_report(run: Path) -> Path:
     """Write RUN/report.html for an evolution, a comparison, learning or a loss card, and return its path.
 
-    A directory of several seeds gets a page about all of them, and each of its runs a page of its own.
+    A directory of several seeds gets a page about all of them.
     """
     seeds, comparison, card, evolution = _seeds(run), _comparison(run), _card(run), None
     if seeds is None and comparison is None and (card is None or _is_evolution(run)):
@@ -68,17 +68,15 @@ def write_report(run: Path) -> Path:
 
 
 def _seeds(place: Path) -> dict[str, Any] | None:
-    """Gather what the page says about several seeds; None where there is one run. Writes the page of each."""
+    """Gather what the page says about several seeds; None where there is one run."""
     runs = seed_runs(place)
     if not runs:
         return None
-    for run in runs:
-        write_report(run)
     found = summarise_seeds(place)
     fitness = np.array([it.fitness_last for it in found])
     spread = f" ± {_number(float(fitness.std(ddof=1)))} (standard deviation)" if len(found) > 1 else ""
     return {
-        "title": f"Evolution on {found[0].family}: {len(found)} seeds",
+        "title": f"Evolution on {found[0].family}: {len(found)} {'seed' if len(found) == 1 else 'seeds'}",
         "verdict": f"Mean fitness of the last epochs, over seeds: {_number(float(fitness.mean()))}{spread}.",
         "rows": found,
         "figure": _embed(fitness_over_epochs(runs, place)),

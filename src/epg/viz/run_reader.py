@@ -85,8 +85,9 @@ class Epochs:
 def read_config(run: Path) -> dict[str, Any]:
     """Read config.json of an evolution."""
     path = run / "config.json"
-    config = read_object(path, "kind", "family", "settings")
+    config = read_object(path, "kind")
     require(config["kind"] == "evolve", f"{run} is not an evolution: {path} says {config['kind']!r}.")
+    with_keys(config, path, ["family", "settings"])
     evolution = with_keys(config["settings"], path, ["evolution"])["evolution"]
     count(with_keys(evolution, path, ["lifetimes"])["lifetimes"], "lifetimes", path)
     return config

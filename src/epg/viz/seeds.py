@@ -36,18 +36,23 @@ class SeedSummary:
 
 
 def seed_runs(place: Path) -> list[Path]:
-    """Return the runs of several seeds below a directory, in the order of their seeds; [] if it holds none."""
+    """Return the runs of several seeds below a directory that have done an epoch, in the order of their seeds."""
     if not os.path.isdir(place) or os.path.isfile(place / "config.json"):
         return []
-    found = [it for it in place.glob(f"{FOLDER}*") if os.path.isfile(it / "config.json")]
+    found = [it for it in place.glob(f"{FOLDER}*") if os.path.isfile(it / "config.json") and _has_begun(it)]
     numbers = {it: it.name.removeprefix(FOLDER) for it in found}
     return sorted((it for it in found if numbers[it].isdecimal()), key=lambda it: int(numbers[it]))
+
+
+def _has_begun(run: Path) -> bool:
+    metrics = run / "metrics.jsonl"
+    return os.path.isfile(metrics) and os.path.getsize(metrics) > 0
 
 
 def summarise_seeds(place: Path) -> list[SeedSummary]:
     """Return a line per evolution."""
     runs = seed_runs(place)
-    require(len(runs) > 0, f"{place} holds no runs named {FOLDER}N: `epg evolve FAMILY --seeds N` makes them.")
+    require(len(runs) > 0, f"{place} holds no run {FOLDER}N with an epoch: `epg evolve FAMILY --seeds N` makes some.")
     return [_summarise(run) for run in runs]
 
 

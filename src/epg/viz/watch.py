@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,7 +20,7 @@ LOOPBACK = "127.0.0.1"
 PAGE = Path(__file__).parent / "templates" / "watch.html"
 MAX_FILM_BYTES = 64 * 2**20
 MOST_ROWS = 1000  # sent to the page; of longer runs every n-th
-FILM_HINT = "epg render {} films a policy that this loss trains (MuJoCo families only); the film strip appears here."
+FILM_HINT = "`epg render {}` films a policy that this loss trains (MuJoCo families only); the strip appears here."
 SHOWN = ("fitness_mean", "fitness_best", "fitness_worst", "signal", "alpha", "phi_norm")
 
 
@@ -40,7 +41,7 @@ def snapshot(run: Run) -> dict[str, Any]:
         "rows": rows,
         "phi": read_phi_fitness(run.path)[-MOST_ROWS:].tolist() if records else [],
         "blocks": read_cosines(run.path) if records else {},
-        "film_hint": FILM_HINT.format(run.path) if (run.path / "loss.json").is_file() else "",
+        "film_hint": FILM_HINT.format(shlex.quote(str(run.path))) if (run.path / "loss.json").is_file() else "",
         "film": None if film is None else f"{film.parent.name}-{film.stat().st_mtime_ns}",
     }
 

@@ -119,7 +119,7 @@ def _no_loss(name: str) -> str:
     """Say what to do about a name that is no loss."""
     if name in REGISTRY:
         return f"no loss for {name} is shipped: `epg evolve {name}` makes one; then name its run directory."
-    if is_gymnasium_id(name):
+    if is_gymnasium_id(name) and ("/" not in name or name.startswith("epg/")):  # else it is a path
         return f"{name} is a Gymnasium id, not a loss: {WRAP}, evolve a loss for it, and name its run directory."
     names, near = ", ".join(zoo_names()) or "none", did_you_mean(name, zoo_names())
     return f"no loss at {name}{near}: give a run directory, or the name of a loss in the zoo ({names})."
