@@ -4,7 +4,7 @@
 .venv/bin/python tools/paper.py DIRECTORY           collect another directory of figures
 .venv/bin/python tools/paper.py --draw              write the page again from docs/paper.json
 
-Sentences and numbers come from the figures' own files; nothing is judged here.
+Sentences and numbers come from the figures' own files; nothing is judged here. NOTES has what their data cannot say.
 """
 
 import argparse
@@ -27,6 +27,16 @@ as in the paper, PPO tuned for the family. A verdict is computed from the data: 
 95 % bootstrap interval of a paired difference over tasks must lie on the claimed side of zero.
 
 """
+
+CLONE = (
+    "The loss of this figure carries a fixed policy: its target, acting without any learning, has {} where trained "
+    "policies have {} (32 held-out tasks, [lab book](lab.md)). It is not shipped."
+)
+NOTES = {
+    "6": CLONE.format("86.6", "86.6"),
+    "7": CLONE.format("-6.80", "-6.54") + " PPO at 65,536 steps has the settings that were tuned for 8192.",
+    "17": CLONE.format("86.6", "86.6") + " The other architectures fit the same target.",
+}
 
 
 def collect(directory: Path) -> dict[str, Any]:
@@ -54,6 +64,7 @@ def section(name: str, result: dict[str, Any] | None) -> list[str]:
     picture = f"![{result['title']}](images/paper-{run_name(name)}.png)"
     verdict = f"**{result['verdict'][0].upper()}{result['verdict'][1:]}.**"
     lines += [f"**Claim**: {result['claim']}.", "", f"**Measured**: {result['measured']}.", "", verdict, ""]
+    lines += [NOTES[name], ""] if name in NOTES else []
     return [*lines, picture, "", *tables(result["facts"]), *costs(result["facts"]), f"Command: `{command}`.", ""]
 
 

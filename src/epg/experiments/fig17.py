@@ -14,6 +14,7 @@ from epg.viz.panels import Figure, draw_panels
 
 FAMILY = "random-walker"
 TITLE = "RandomWalker: policies of other architectures"
+WALKS = 500.0  # final return that counts as walking: half of what a whole episode earns by staying up; a leap has 100
 
 
 def _needs(scale: Scale) -> tuple[Need, ...]:
@@ -45,12 +46,14 @@ def gain(panel: Panel) -> Any:
 
 
 def _verdict(data: Data) -> Verdict:
-    """Judge that policies of every other architecture end above where they began, on most tasks."""
+    """Judge that policies walk, and that those of every other architecture end above where they began."""
     own, *others = panels(data).values()
     gains = {it.title: gain(it) for it in others}
     shown = [f"{it.title} {span(it.interval('epg'))}, {span(gains[it.title])} above its first episode" for it in others]
-    measured = f"final return {span(own.interval('epg'))} with {own.title}; {'; '.join(shown)}"
-    holds = all(it.low > 0 for it in gains.values())
+    walks = f"({WALKS:.0f} counts as walking)"
+    measured = f"final return {span(own.interval('epg'))} with {own.title} {walks}; {'; '.join(shown)}"
+    walk = all(it.interval("epg").low > WALKS for it in (own, *others))
+    holds = walk and all(it.low > 0 for it in gains.values())
     return Verdict(measured, holds) if comparable(own) else Verdict(measured, None, "fewer than ten tasks")
 
 

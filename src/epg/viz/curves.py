@@ -284,7 +284,7 @@ def _scale_steps(axes: Axes, methods: Sequence[Lifetimes], steps: int) -> None:
 
 def scale_kl(axes: Axes, methods: Sequence[Lifetimes]) -> float:
     """Make the KL axis logarithmic where it spans more than a factor of 30; return its lower end, 0 if it is linear."""
-    drawn = np.concatenate([method.kl[method.finite].ravel() for method in methods])
+    drawn = np.concatenate([method.kl[np.isfinite(method.kl)] for method in methods])
     positive = drawn[drawn > 0]
     if len(positive) and np.percentile(positive, 99) > 30 * np.percentile(positive, 1):
         # Below it is rounding error, which would stretch the axis: a gap says so, a line would dive off the axis.

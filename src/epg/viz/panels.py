@@ -73,7 +73,8 @@ def draw_panels(title: str, panels: Mapping[str, Sequence[Lifetimes]], finals: b
             bottom.set(xlabel="updates", ylabel="KL per update (nats)")
             top.set_title(heading, fontsize=9, loc="right", pad=_above_legend(len(methods)))
             add_legend(top)
-        add_note(figure, [KEY, *(["dot: mean final return"] if finals else [])])
+        dots = ["dot: mean final return"] if finals else []
+        add_note(figure, [KEY, *dots, *(it for name in panels for it in _gaps(name, panels[name]))])
 
     size = (1.0 + 5.0 * len(panels), 5.6)
     return new_figure(title, (2, len(panels)), size, draw, height_ratios=[2, 1])
@@ -87,7 +88,7 @@ def _above_legend(entries: int) -> int:
 def draw_method(axes: Axes, method: Lifetimes, values: Floats, last: int, floor: float = 0.0) -> None:
     """Draw mean, interquartile range and five single lifetimes of [tasks, columns] over `last` steps or updates."""
     colour, dashes = line_of(method.name)
-    values = np.where(method.finite[:, None], values, np.nan)
+    values = np.where(np.isfinite(values) & np.isfinite(method.final)[:, None], values, np.nan)
     x, y = bins_of(values, last)
     y = np.where(y < floor, np.nan, y) if floor else y
     for task in np.random.default_rng(0).permutation(len(y))[:SINGLES]:
@@ -99,6 +100,18 @@ def draw_method(axes: Axes, method: Lifetimes, values: Floats, last: int, floor:
     low, high = np.nanquantile(y[:, seen], [0.25, 0.75], axis=0)
     axes.fill_between(x[seen], low, high, color=colour, alpha=0.18, linewidth=0)
     draw_line(axes, x[seen], np.nanmean(y[:, seen], axis=0), color=colour, linestyle=dashes, label=method.label)
+
+
+def _gaps(panel: str, methods: Sequence[Lifetimes]) -> list[str]:
+    """Say of each method what was not finite, and is therefore not drawn."""
+    notes = []
+    for it in methods:
+        lost, overflown = (~np.isfinite(it.final)).sum(), (~np.isfinite(it.kl)).any(axis=1).sum()
+        if lost:
+            notes.append(f"{panel}, {it.label}: {lost} of {len(it.final)} lifetimes non-finite, not drawn")
+        elif overflown:
+            notes.append(f"{panel}, {it.label}: KL overflowed in {overflown} of {len(it.final)} lifetimes")
+    return notes
 
 
 def bins_of(values: Floats, last: int) -> tuple[Floats, Floats]:
