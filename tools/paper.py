@@ -94,6 +94,7 @@ def page(results: dict[str, Any]) -> str:
     lines = ["| figure | claim | verdict |", "|---|---|---|"]
     for name in NAMES:
         verdict = results[name]["verdict"] if name in results else "not run"
+        verdict += ", but see its note" if name in NOTES and name in results else ""
         lines.append(f"| {heading(name)} | {find_experiment(name).claim} | {verdict} |")
     body = [line for name in NAMES for line in section(name, results.get(name))]
     return HEAD + "\n".join([*lines, "", *body]) + "\n"
