@@ -103,7 +103,7 @@ def strict_dtypes() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # idle, its processes take a tenth of a core
 def ray_cluster() -> Iterator[Any]:
     """Start a Ray cluster whose head has two CPUs, and connect to it; executors then use this connection."""
     importlib.import_module("epg.executors.ray")  # sets what Ray reads when imported
