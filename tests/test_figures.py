@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from epg.core.errors import BadInput
 from epg.core.plain import plain
 from epg.evaluation.statistics import bootstrap, iqm
 from epg.storage.files import encode_tensors, write_atomic, write_json
-from epg.viz import curves, run_reader
+from epg.viz import curves, panels, run_reader
 
 NAN = np.nan
 ROW = {
@@ -233,6 +234,36 @@ def test_learning_curves_counts_non_finite_lifetimes(tmp_path):
     assert [path.name for path in paths] == [f"learning_curves.{kind}" for kind in ("png", "svg", "pdf")]
     assert "<!-- PPO: 3 of 8 lifetimes non-finite, not drawn -->" in words(paths)
     assert "EPG: " not in words(paths)
+
+
+def test_a_lifetime_that_is_not_drawn_does_not_stretch_the_axis(tmp_path):
+    arrays = write_comparison(tmp_path)
+    arrays["ppo/kl"][3] = 1e30
+    arrays["ppo/kl"][3, 2] = np.inf
+    save_curves(tmp_path, arrays)
+    assert not re.search(r"10\^\{\d\d\}", words(curves.learning_curves(tmp_path)))
+
+
+def test_points_without_a_neighbour_are_dots():
+    axes = Figure().subplots()
+    axes.set_yscale("log")
+    curves.draw_line(axes, np.arange(6.0), np.array([1.0, NAN, 2.0, 3.0, 0.0, 4.0]))
+    _, dots = axes.lines  # zero is not on a logarithmic axis
+    np.testing.assert_array_equal(dots.get_xdata(), [0.0, 5.0])
+    axes = Figure().subplots()
+    curves.draw_line(axes, np.arange(2.0), np.ones(2))
+    assert len(axes.lines) == 1
+
+
+def test_series_are_in_rows_of_three_and_a_label_keeps_its_colour():
+    x = np.arange(3.0)
+    lines = {name: panels.Series(name, x, x, x, x) for name in "ab"}
+    shown = {"one": [lines["a"], lines["b"]], "two": [lines["b"]], "three": [lines["a"]], "four": [lines["b"]]}
+    figure = panels.draw_series("title", shown, "updates", "y", "note")
+    first, second, _, last = figure.axes
+    assert last.get_position().y0 < first.get_position().y0 == second.get_position().y0
+    assert first.lines[1].get_color() == second.lines[0].get_color() == last.lines[0].get_color()
+    assert first.lines[0].get_color() != first.lines[1].get_color()
 
 
 def test_learning_curves_without_a_finished_episode_or_finite_lifetime(tmp_path):

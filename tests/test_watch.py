@@ -59,10 +59,16 @@ def test_the_page_follows_the_run(run: Run, server: WatchServer) -> None:
     assert [row["fitness_mean"] for row in data["rows"]] == [0, None, 2]
     assert (data["family"], data["epochs"], data["rows"][0]["rate"], data["film"]) == ("point-goal", 100, 300.0, None)
     assert (data["env_steps"], data["phi"], data["blocks"]) == (1800, [], {"head: memory": 0.5})
+    assert data["film_hint"] == ""  # there is no loss to film with
+    (run.path / "loss.json").write_text("{}")
+    assert f"`epg render {run.path}`" in json.loads(ask(server, "/data.json")[1])["film_hint"]
     (run.path / "film").mkdir()
     (run.path / "film" / "strip.png").write_bytes(b"picture")
     assert ask(server, "/film.png?x") == (200, b"picture")
     assert json.loads(ask(server, "/data.json")[1])["film"].startswith("film-")
+    (run.path / "first" / "film").mkdir(parents=True)
+    (run.path / "first" / "film" / "strip.png").write_bytes(b"of the first loss")
+    assert ask(server, "/film.png") == (200, b"of the first loss")
 
 
 def test_nothing_else_is_served_and_nobody_else_is_answered(run: Run, server: WatchServer) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def learning_curves(run: Path) -> list[Path]:
         panels = figure.subplots(rows, 1, sharex=True, height_ratios=[2, 1][:rows], squeeze=False)[:, 0]
         top, bottom, floor = panels[0], panels[-1], 0.0
         if rows == 2:
-            floor = scale_kl(bottom, methods)
+            floor = scale_kl(bottom, [replace(it, kl=it.kl[it.finite]) for it in methods])  # of what is drawn
             bottom.set(ylabel="KL per update (nats)")
         for method in methods:
             _draw_lifetimes(top, method, method.episode_return, 1)
