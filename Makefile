@@ -4,8 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN := $(VENV)/.stamp-run
 DEV := $(VENV)/.stamp-dev
-# Python compiles what it imports, once; pip would compile all of it, which is half of the time of an installation.
-PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile -c constraints.txt
+INSTALL := $(BIN)/python tools/install.py
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -30,8 +29,8 @@ test-slow: $(DEV) ## learning, 20 000 mutants, 100 kills and a soak: over an hou
 	$(BIN)/python -m pytest -m slow
 
 test-sb3: $(DEV) ## install Stable-Baselines3 (and PyTorch) and train with it
-	$(PIP) torch
-	$(PIP) -e '.[dev,sb3]'
+	$(INSTALL) torch
+	$(INSTALL) -e '.[dev,sb3]'
 	$(BIN)/python -m pytest -m sb3 tests/test_sb3.py
 
 # pip-audit lives apart, so that its own dependencies do not mix with ours. It calls versions that it could not look up
@@ -79,13 +78,13 @@ clean: ## remove .venv, caches and builds; runs/ stays
 $(RUN): pyproject.toml constraints.txt
 	@echo "Installing epg into $(VENV) (about a minute) ..."
 	@rm -f $(RUN)
-	@$(PIP) -e .
+	@$(INSTALL) -e .
 	@touch $@
 
 $(DEV): pyproject.toml constraints.txt
 	@echo "Installing epg and its test tools into $(VENV) (about a minute) ..."
 	@rm -f $(RUN)
-	@$(PIP) -e '.[dev]'
+	@$(INSTALL) -e '.[dev]'
 	@touch $(RUN) $@
 
 # So does an environment whose Python is gone.

@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 import epg
-from epg.bench import one_core, summary
+from epg.bench import bench_settings, one_core, summary
 from epg.bench.timed_lifetimes import make_timed
 from epg.cli import VERBS, _parse, main
 from epg.cli import demo as demonstration
@@ -183,6 +183,14 @@ WRONG: dict[str, tuple[str, str] | tuple[str, str, Callable[[Path], object]]] = 
         "evolve point-reach --preset smoke --run new --loss.modulation reward",
         "loss.modulation reward needs reward",
     ),
+    "more mixes than statistics": (
+        "evolve point-goal --preset smoke --run new --loss.modulation lasting-reward --loss.mixes 9",
+        "loss.mixes must be at most 6 here",
+    ),
+    "nothing evolves": (
+        "evolve random-walker --preset smoke --run new --evolution.factors target=0 rest=0",
+        "evolution.factors leave nothing of this loss to evolve",
+    ),
     "features of a family without": (
         f"evolve {NO_FEATURES} --run new --loss.inputs task-features",
         "loss.inputs names task-features, but the family has no task features",
@@ -284,9 +292,12 @@ WRONG: dict[str, tuple[str, str] | tuple[str, str, Callable[[Path], object]]] = 
     ),
     "PPO with a budget of search": (
         "baseline ppo point-goal --env-steps 9 --run new",
-        "--env-steps is for fixed, maml and rl2, not for ppo",
+        "--env-steps is for fixed, fixed-ppo, maml and rl2, not for ppo",
     ),
-    "PPO resumed": ("baseline ppo point-goal --resume --run {run}", "--resume is for fixed, maml and rl2, not for ppo"),
+    "PPO resumed": (
+        "baseline ppo point-goal --resume --run {run}",
+        "--resume is for fixed, fixed-ppo, maml and rl2, not for ppo",
+    ),
     "search resumed without a run": ("baseline fixed point-goal --resume", "--resume needs --run"),
     "search resumed in an evolution": (
         "baseline fixed point-goal --resume --run {run}",
@@ -812,6 +823,12 @@ def test_bench_takes_a_lifetime_apart() -> None:
     assert done.json["rate_over_stock"] == pytest.approx(parts["stock"] / parts["lifetime"])
     assert done.json["raw_steps_per_s"] / done.json["stock_steps_per_s"] > 0.5
     assert done.json["two_process_speedup"] > 0
+
+
+def test_bench_measures_the_loss_of_its_preset() -> None:
+    paper, laptop = (bench_settings("random-hopper", name=name).loss for name in ("paper", "laptop"))
+    assert paper == replace(epg.preset("random-hopper", "paper").loss, window=512)
+    assert (paper.temporal, laptop.temporal) == ("policy", "none")
 
 
 def test_bench_stays_on_one_core_and_gives_the_others_back() -> None:

@@ -17,7 +17,7 @@ from samples import run_epoch
 from epg.core.errors import BadInput
 from epg.core.rng import Split
 from epg.core.types import MetaParams
-from epg.evolution import loop, worker
+from epg.evolution import loop, observation_stats, worker
 from epg.evolution.fitness import shape_fitness
 from epg.evolution.loop import EpochMetrics, Evolution, EvolutionResult, evolve_run, stats_of
 from epg.evolution.observation_stats import measure_observations, measure_statistics
@@ -28,8 +28,8 @@ from epg.families.native.point import POINT_GOAL
 from epg.families.registry import find_family
 from epg.learners.learned import LearnedLoss
 from epg.lifetime.batch import batch_of_lifetimes, inner_config
-from epg.lifetime.window import normalize_window
-from epg.loss.modulation import transition_statistics
+from epg.lifetime.window import normalize_window, normalized_trace
+from epg.loss.modulation import lasting_directions, transition_statistics
 from epg.policies.mlp import MlpPolicy
 from epg.recipes import preset
 from epg.settings import EvolutionSettings, Settings
@@ -516,6 +516,27 @@ def test_window_statistics_are_measured_as_lifetimes_see_them(monkeypatch: pytes
     scale, steps = measure_statistics(settings, None)
     np.testing.assert_allclose(scale.mean, np.mean(seen, axis=0), rtol=1e-3, atol=1e-4)
     assert steps == steps_of_a_shard(settings)
+
+
+def test_lasting_directions_are_measured_in_both_halves_of_lifetimes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observation_stats, "DIRECTIONS_FROM", 6)  # two shards of four
+    settings = preset("point-goal", "smoke", **{"loss.modulation": "lasting-reward", "loss.mixes": 2})
+    family = find_family(settings.family)
+    policy = MlpPolicy(settings.policy, family.spaces)
+    learner = LearnedLoss(settings.loss, policy, family.spaces, settings.lifetime.replay)
+    sampler = task_sampler(family, settings.seed, Split.TRAIN)
+    run = batch_of_lifetimes(inner_config(settings, learner, policy, family, None), family, sampler)
+    meta = MetaParams(jnp.tile(Evolution(settings).strategy.phi, (8, 1)), jnp.zeros(()), jnp.zeros((8, 0)))
+    result = run(meta, jnp.arange(8, dtype=jnp.int32), jnp.int32(0))
+    windows = jax.vmap(normalize_window)(result.window, result.normalizer)
+    traces = jax.vmap(normalized_trace)(result.window, result.normalizer)
+    assert windows.reward.shape[1] < settings.lifetime.steps  # the window reaches back half a lifetime
+    products = windows.reward[..., None] * np.concatenate([windows.observation, traces], axis=2)
+    expected = lasting_directions(*(np.mean(it, axis=1) for it in np.split(np.asarray(products), 2, axis=1)))
+    scale, steps = measure_statistics(settings, None)
+    for ours, other in zip(scale, expected, strict=True):
+        np.testing.assert_allclose(np.abs(ours), np.abs(other), rtol=2e-2, atol=1e-3)
+    assert steps == 2 * steps_of_a_shard(settings)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Figures drawn from hand-made runs: what is on them, that they repeat, and what they refuse."""
 
+import itertools
 import json
 import os
 import re
@@ -451,3 +452,14 @@ def test_cosines_are_averaged_over_the_last_epochs(tmp_path):
     write_evolution(tmp_path, rows)
     assert run_reader.read_cosines(tmp_path, last=2) == {"output": pytest.approx(0.25)}
     assert run_reader.read_cosines(tmp_path) == {"output": pytest.approx(0.15), "head": 0.5}
+
+
+def test_what_stands_beside_a_row_of_pictures_is_no_longer_than_the_row_is_high() -> None:
+    frames = np.zeros((5, 75, 100, 3), np.uint8)
+    strips = [
+        panels.Strip("target offset 0.11 0.13 -0.10 m from the gripper", frames, ("update 0: return -14.98",) * 5)
+    ] * 3
+    figure = panels.draw_strips("Fetch", strips, "a note")
+    figure.draw_without_rendering()
+    boxes = [row.yaxis.label.get_window_extent() for row in figure.axes[::5]]
+    assert all(upper.y0 > lower.y1 for upper, lower in itertools.pairwise(boxes))

@@ -33,7 +33,7 @@ from epg.policies.base import distribution
 from epg.policies.distributions import draw_noise
 from epg.policies.linear import LinearPolicy
 from epg.policies.mlp import MlpPolicy
-from epg.settings import EvolutionSettings, GuidanceSettings, LifetimeSettings
+from epg.settings import EvolutionSettings, GuidanceSettings, LifetimeSettings, UnstretchedLifetime
 
 SETTINGS = small_settings("point-goal", 6, EvolutionSettings(noise_vectors=4, lifetimes=8, shard=4), "task-features")
 ZERO, EPOCH = jnp.zeros(()), jnp.zeros((), jnp.int32)
@@ -268,7 +268,7 @@ def test_step_size_falls_linearly_towards_its_end(rng):
 
 
 def test_a_schedule_may_end_before_the_lifetime_does():
-    lifetime = LifetimeSettings(updates=5, anneal_updates=2, learning_rate=1e-2, learning_rate_end=2e-3)
+    lifetime = UnstretchedLifetime(updates=5, anneal_updates=2, learning_rate=1e-2, learning_rate_end=2e-3)
     np.testing.assert_allclose([step_scale(lifetime, jnp.int32(it)) for it in range(5)], [1, 0.6, 0.2, 0.2, 0.2])
 
 

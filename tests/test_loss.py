@@ -470,7 +470,7 @@ def test_blocks_divide_phi_but_for_the_mixes(changes):
     learner, found = LearnedLoss(settings, MLP, CONTINUOUS), blocks(settings, CONTINUOUS)
     index = np.concatenate(list(found.values()))
     assert len(set(index)) == len(index)
-    np.testing.assert_array_equal(np.sort(index), np.flatnonzero(learner.evolves))
+    np.testing.assert_array_equal(np.sort(index), np.flatnonzero(learner.shares()))
     loss = learner.unravel(jnp.zeros(learner.dimension).at[found["head: observation"]].set(1.0))
     np.testing.assert_array_equal(loss.head[: CONTINUOUS.observation], 1.0)
     assert loss.head.sum() == CONTINUOUS.observation * settings.hidden

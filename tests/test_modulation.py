@@ -6,16 +6,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.linalg
 from samples import CONTINUOUS, DISCRETE, small_loss, some_experience
 
 from epg.core.errors import BadInput
 from epg.core.types import InnerParams, MetaParams
 from epg.evolution.strategy import Strategy
+from epg.evolution.vector import EvolvedVector
 from epg.learners.learned import LearnedLoss
 from epg.lifetime.update import minibatches
 from epg.loss.inputs import constant_columns, head_columns, row_columns, width_of
 from epg.loss.modulation import (
+    RIDGE,
     init_mixes,
+    lasting_directions,
     mix,
     statistics_scale,
     statistics_size,
@@ -85,6 +89,52 @@ def test_mixes_are_of_standardized_statistics(rng):
     np.testing.assert_allclose(
         mix(weights, bias, TRANSITIONS, experience), np.tanh(plain @ standard), rtol=1e-3, atol=1e-4
     )
+
+
+def two_halves(rng, lasting, lifetimes=200):
+    """Make up statistics of both halves of lifetimes: some last (std [Q] `lasting`), all have noise of size one."""
+    kept = rng.normal(0.0, 1.0, (lifetimes, len(lasting))) * lasting
+    return tuple(5.0 + kept + rng.normal(0.0, 1.0, kept.shape) for _half in range(2))
+
+
+def test_lasting_directions_tell_lifetimes_apart(rng):
+    # Of five statistics the fourth lasts best, then the second. Their units do not matter.
+    first, second = two_halves(rng, np.array([0.0, 2.0, 0.0, 4.0, 0.0]))
+    units = np.array([30.0, 0.1, 1.0, 1.0, 1.0])
+    found = np.abs(lasting_directions(first * units, second * units).directions)
+    assert [it.argmax() for it in found[:2]] == [3, 1]
+    assert (np.sort(found[:2])[:, -1] > 3 * np.sort(found[:2])[:, -2]).all()
+
+
+def test_lasting_directions_are_generalized_eigenvectors(rng):
+    # The definition, solved by SciPy: the covariance of the halves against that of a half with itself.
+    turn = np.linalg.qr(rng.normal(size=(4, 4)))[0]
+    first, second = (it @ turn for it in two_halves(rng, np.array([3.0, 2.0, 1.0, 0.0])))
+    scale = lasting_directions(first, second)
+    a, b = (first - scale.mean) / scale.std, (second - scale.mean) / scale.std
+    np.testing.assert_allclose(np.mean([a.var(0), b.var(0)], axis=0), 1.0, rtol=1e-4)
+    between, total = (a.T @ b + b.T @ a) / (2 * len(a)), (a.T @ a + b.T @ b) / (2 * len(a))
+    expected = scipy.linalg.eigh(between, total + RIDGE * np.eye(4))[1].T[::-1]
+    lengths = np.linalg.norm(scale.directions, axis=1) * np.linalg.norm(expected, axis=1)
+    np.testing.assert_allclose(np.abs((scale.directions * expected).sum(1)) / lengths, 1.0, rtol=1e-4)
+    np.testing.assert_allclose(((a + b) / 2 @ scale.directions.T).std(0), 1.0, rtol=1e-4)
+
+
+def test_lasting_directions_become_the_mixes(rng):
+    settings = small_loss(inputs=("reward",), modulation="lasting-reward", mixes=2)
+    size = statistics_size(settings, CONTINUOUS)
+    first, second = two_halves(rng, np.linspace(0.0, 3.0, size), 50)
+    scale = lasting_directions(first, second)
+    nan = np.full((1, size), np.nan)  # of a lifetime that was not finite
+    again = lasting_directions(np.concatenate([first, nan]), np.concatenate([second, np.zeros((1, size))]))
+    np.testing.assert_array_equal(again.directions, scale.directions)
+    weights, bias = init_mixes(jax.random.key(0), settings, CONTINUOUS, scale)
+    experience = some_experience(rng, CONTINUOUS, window=24)
+    standard = (window_statistics(settings, experience) - scale.mean) / scale.std
+    expected = np.tanh(scale.directions[:2] @ standard)
+    np.testing.assert_allclose(mix(weights, bias, settings, experience), expected, rtol=1e-3, atol=1e-4)
+    with pytest.raises(BadInput, match=r"loss\.mixes must be at most 5 here, the number of statistics, not 9"):
+        init_mixes(jax.random.key(0), replace(settings, mixes=9), CONTINUOUS, scale)
 
 
 def test_a_lifetime_that_was_not_finite_does_not_count():
@@ -195,7 +245,7 @@ def test_a_modulated_loss_without_reward_cannot_see_it(rng):
 def test_mixes_stay_fixed_while_the_rest_evolves():
     learner = learned(REWARD)
     phi = learner.initial_phi(jax.random.key(0))
-    strategy = Strategy(EvolutionSettings(noise_vectors=4, lifetimes=4, shard=4), phi, learner.evolves)
+    strategy = Strategy(EvolutionSettings(noise_vectors=4, lifetimes=4, shard=4), phi, learner.shares())
     np.testing.assert_array_equal(strategy.phi, phi)
     population = strategy.ask(jax.random.key(1))
     strategy.tell(population, np.array([0.5, -0.1, 0.1, -0.5], np.float32))
@@ -204,6 +254,38 @@ def test_mixes_stay_fixed_while_the_rest_evolves():
     np.testing.assert_array_equal(some.mixes, before.mixes)
     assert (after.head != before.head).all()
     assert (some.head != before.head).all()
+
+
+def test_factors_say_how_far_each_part_moves():
+    learner = learned(small_loss(inputs=("reward", "task-features"), modulation="reward", mixes=3))
+    shares = learner.unravel(jnp.asarray(learner.shares(("mixes=3", "rest=0.25"))))
+    columns = head_columns(learner.loss, CONTINUOUS)
+    constants = constant_columns(learner.loss, CONTINUOUS)
+    width = width_of(columns)
+    factor = {"observation": 1, "action": 0.25, "done": 0.25, "policy": 0.25, "reward": 0.25}
+    factor |= {"mixes x observation": 3, "mixes": 3}
+    for name, rows in columns.items():
+        np.testing.assert_array_equal(shares.head[rows], factor[name])
+    for name, value in {"memory": 0.25, "log_std": 0.25, "task features": 1}.items():
+        rows = constants[name]
+        np.testing.assert_array_equal(shares.head[width + rows.start : width + rows.stop], value)
+    for leaf, value in ((shares.head_bias, 1), (shares.mixes, 0), (shares.mix_bias, 0), (shares.output, 0.25)):
+        np.testing.assert_array_equal(leaf, value)
+    np.testing.assert_array_equal(learner.shares() > 0, learner.shares(("mixes=3", "rest=0.25")) > 0)
+
+
+@pytest.mark.parametrize("factor", ["rest", "rest=", "rest=x", "rest=-1", "rest=nan", "head=2", "=2", "rest=1e9"])
+def test_a_factor_that_is_none_is_refused(factor):
+    with pytest.raises(BadInput, match=r"evolution\.factors: .* is not a part \(target, mixes, rest\)"):
+        EvolutionSettings(factors=(factor,))
+
+
+def test_factors_must_leave_something_to_evolve():
+    evolution = EvolutionSettings(factors=("target=0", "rest=0"))
+    mixing = EvolvedVector(Settings("point", loss=replace(REWARD, window=64), evolution=evolution), CONTINUOUS)
+    assert mixing.share.any()  # the weights on mixes are left
+    with pytest.raises(BadInput, match=r"evolution\.factors leave nothing of this loss to evolve"):
+        _ = EvolvedVector(Settings("point", loss=small_loss(window=64), evolution=evolution), CONTINUOUS).share
 
 
 def test_a_share_scales_noise_and_steps():
@@ -231,6 +313,7 @@ def test_discrete_policies_can_be_modulated(rng):
     ("changes", "message"),
     [
         ({"modulation": "reward"}, "loss.modulation reward needs reward in loss.inputs"),
+        ({"modulation": "lasting-reward"}, "loss.modulation lasting-reward needs reward in loss.inputs"),
         ({"modulation": "task-features"}, "needs task-features in loss.inputs"),
         ({"mixes": 0}, "loss.mixes must be above zero"),
         ({"memory": -1}, "loss.memory must lie in"),

@@ -156,6 +156,20 @@ def modulated_probe(rng: np.random.Generator, settings: Settings = MODULATED) ->
     return Probe(settings, learner, np.asarray(phi, np.float32), None, 4, seed=5)
 
 
+def test_every_loss_whose_mixes_see_the_window_is_probed_with_another_tasks_history(rng, monkeypatch):
+    reward = {"inputs": ("reward",), "mixes": 3}
+    for kind in ("reward", "lasting-reward", "transitions"):
+        assert small_loss(modulation=kind, **reward).mixes_history
+    assert not small_loss().mixes_history
+    assert not small_loss(inputs=("task-features",), modulation="task-features").mixes_history
+    monkeypatch.setattr(Probe, "train", lambda self, *_, **__: np.zeros(4))
+    monkeypatch.setattr(Probe, "target_returns", lambda self: np.zeros(4))
+    monkeypatch.setattr(Probe, "with_foreign_history", lambda self: np.ones(4))
+    settings = replace(MODULATED, loss=replace(MODULATED.loss, modulation="lasting-reward"))
+    first = [it.name for _, it in zip(range(4), modulated_probe(rng, settings).results(), strict=False)]
+    assert first[3] == "another task's history"
+
+
 def test_fixed_mixes_do_not_depend_on_the_window(rng):
     probe, mixes = modulated_probe(rng), jnp.array([0.9, -0.2, 1.0])
     loss = probe.learner.unravel(fix_mixes(probe.learner, jnp.asarray(probe.phi), mixes))

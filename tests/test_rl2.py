@@ -175,7 +175,7 @@ def test_segments_hold_what_acted_with_the_state_at_their_start():
     training = RL2Training(SETTINGS, OPTIONS)
     tasks, keys = training.tasks(jnp.arange(2, dtype=jnp.int32), jnp.int32(0))
     rollout = training.sample(keys, tasks, training._actors(training.state)).rollout
-    segments = jax.jit(training._segments)(training.state, rollout)
+    segments = jax.jit(training.data)(training.state, rollout)
     assert segments.advantage.shape == (2 * 4, 16)
     whole = jax.tree.map(lambda it: it[0], rollout)
     steps = Steps(whole.observation, whole.action, whole.reward, whole.terminated | whole.truncated)

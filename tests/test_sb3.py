@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import epg
+import epg.envs  # registers them, whichever of Gymnasium and epg was imported first
 
 pytestmark = [pytest.mark.sb3, pytest.mark.filterwarnings("default")]  # PyTorch and SB3 have warnings of their own
 

@@ -181,3 +181,23 @@ def test_the_better_of_two_evolutions_is_copied_into_the_zoo(results: ModuleType
     assert "![point-goal: fitness over epochs](images/point-goal-fitness.png)" in text
     assert Path("docs/images/point-goal.png").is_file()
     assert "strip-point-goal" not in text  # there is no such picture
+
+
+def test_uv_gets_the_settings_of_pip() -> None:
+    spec = importlib.util.spec_from_file_location("install", TOOLS / "install.py")
+    assert spec
+    assert spec.loader
+    install = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(install)
+    options, variables = install.for_uv(
+        [
+            ":env:.find-links='/mine'",
+            "global.cert='/ca.crt'",
+            "global.extra-index-url='file:///one file:///two'",
+            "global.find-links='/theirs'",
+            "download.proxy='unused'",
+        ]
+    )
+    assert options[2:] == ["--index", "file:///one", "--index", "file:///two", "--find-links", "/mine"]
+    assert variables == {"SSL_CERT_FILE": "/ca.crt"}
+    assert install.for_uv(["global.proxy='somewhere'"]) is None  # then pip installs

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from epg.evaluation.updates import OnUpdate
     from epg.policies.trained import TrainedPolicy
 
-BASELINES = "fixed", "maml", "rl2"
+BASELINES = "fixed", "fixed-ppo", "maml", "rl2"
 """Policies that are trained on training tasks first."""
 
 
@@ -110,10 +110,10 @@ def compare(
     """Compare a loss with other methods on the same held-out tasks.
 
     `others` are ppo (tuned, from the same initial policies); other losses and evolved initial policies (a run
-    directory, or the name of a loss); and policies of `train_baseline`: a run directory, or maml, rl2 or fixed for the
-    newest one of this family below runs/. PPO gets as many environment steps as the loss, and then each number of
-    `ppo_steps`; an update of MAML gets as many as the loss, or `maml_steps`. `policy`, `updates` and `stretch` are
-    those of `learn`.
+    directory, or the name of a loss); and policies of `train_baseline`: a run directory, or maml, rl2, fixed or
+    fixed-ppo for the newest one of this family below runs/. PPO gets as many environment steps as the loss, and then
+    each number of `ppo_steps`; an update of MAML gets as many as the loss, or `maml_steps`. `policy`, `updates` and
+    `stretch` are those of `learn`.
     """
     transfer = Transfer(updates, stretch, policy or {})
     for steps in ppo_steps:  # before minutes are spent on the loss
@@ -157,7 +157,7 @@ def _other(
         loss = load_loss(named)
         return [(loss_method(loss, family, transfer), origin(loss))]
     known = named in BASELINES or os.path.exists(named)
-    words = "ppo, maml, rl2, fixed, a loss, or the run directory of one of these"
+    words = "ppo, maml, rl2, fixed, fixed-ppo, a loss, or the run directory of one of these"
     require(known, f"unknown method {named!r}{did_you_mean(named, ('ppo', *BASELINES))}: compare with {words}.")
     trained = load_policy(_trained_run(named, family))
     if maml_steps is not None and trained.manifest.get("baseline") == "maml":

@@ -1,4 +1,4 @@
-"""`train_baseline`: a fixed policy, MAML or RL², trained on the tasks that evolution trains on."""
+"""`train_baseline`: fixed policies, MAML or RL², trained on the tasks that evolution trains on."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from epg.settings import Settings
 from epg.storage.run import Run
 
 if TYPE_CHECKING:
+    from epg.baselines.fixed_ppo import FixedPPOSettings
     from epg.evaluation.result import LearningResult
     from epg.settings import MamlSettings, RL2Settings
 
@@ -30,16 +31,17 @@ def train_baseline(
     lifetimes: int = LIFETIMES,
     run: str | Path | None = None,
     resume: bool = False,
-    options: MamlSettings | RL2Settings | None = None,
+    options: FixedPPOSettings | MamlSettings | RL2Settings | None = None,
     executor: str = "local",
     processes: int | None = None,
     on_step: Callable[[Any], None] | None = None,
 ) -> LearningResult:
     """Train a baseline on training tasks within a number of environment steps; score it on held-out ones.
 
-    `fixed` is the best fixed linear policy by random search: what a user would deploy instead of a learning rule
-    (domain randomization). `maml` is an initial policy for policy-gradient steps, `rl2` a recurrent policy. With
-    `resume`, `run` continues with the budget and the seed it was begun with. `options` replace the recipe's.
+    `fixed` is the best fixed linear policy by random search, `fixed-ppo` the best fixed MLP by PPO: what a user would
+    deploy instead of a learning rule (domain randomization). `maml` is an initial policy for policy-gradient steps,
+    `rl2` a recurrent policy. With `resume`, `run` continues with the budget and the seed it was begun with. `options`
+    replace the default ones (of `maml` and `rl2`, the recipe's).
     """
     from epg.baselines import registry
     from epg.evaluation import protocol
@@ -66,9 +68,13 @@ def train_baseline(
 
 
 def _baseline_options(name: str, settings: Settings, env_steps: int, given: Any) -> Any:
-    """Return the options of a baseline with their budget: given ones, or the recipe's."""
+    """Return the options of a baseline with their budget: given ones, or the default."""
     if name in ("maml", "rl2"):
         return replace(given or meta_learner(settings.family, name), env_steps=env_steps)  # type: ignore[arg-type]
+    if name == "fixed-ppo":
+        from epg.baselines.fixed_ppo import FixedPPOSettings
+
+        return replace(given or FixedPPOSettings(), env_steps=env_steps)
     from epg.baselines.fixed_policy import SearchSettings
 
     return SearchSettings(env_steps, products="observation-products" in settings.loss.inputs)

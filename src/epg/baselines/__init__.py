@@ -1,1 +1,1 @@
-"""Baselines that are trained across tasks: the best fixed policy of a family."""
+"""Baselines that are trained across tasks: the best fixed policies of a family, MAML, RL²."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from epg.baselines.fixed_policy import Search, SearchSettings
+from epg.baselines.fixed_ppo import FixedPPOSettings, FixedPPOTraining
 from epg.baselines.maml import MamlTraining
 from epg.baselines.rl2 import RL2Training
 from epg.baselines.training import Training, create_run, read_run, train, trained_policy
@@ -16,6 +17,7 @@ from epg.storage.run import Run
 
 BASELINES: dict[str, tuple[type[Training], type]] = {
     "fixed": (Search, SearchSettings),
+    "fixed-ppo": (FixedPPOTraining, FixedPPOSettings),
     "maml": (MamlTraining, MamlSettings),
     "rl2": (RL2Training, RL2Settings),
 }

@@ -19,7 +19,7 @@ from typing import Any
 
 from epg.core.errors import require
 from epg.core.runtime import use_single_thread
-from epg.recipes import preset, recipe_of
+from epg.recipes import PresetName, preset, recipe_of
 from epg.recipes.base import paper_lifetime
 from epg.settings import Settings
 
@@ -30,15 +30,19 @@ Numbers = dict[str, float]
 
 
 def bench(
-    family: str, repeats: int = 3, updates: int | None = None, status: Status = lambda text: None
+    family: str,
+    repeats: int = 3,
+    updates: int | None = None,
+    preset: PresetName = "paper",
+    status: Status = lambda text: None,
 ) -> dict[str, Any]:
-    """Measure one family, `repeats` times in turns; `status` gets what is being measured."""
+    """Measure one family with that preset's loss, `repeats` times in turns; `status` gets what is being measured."""
     use_single_thread()
     require(repeats > 0, f"repeats must be above zero, not {repeats}.")
     require(updates is None or updates > 0, f"updates must be above zero, not {updates}.")
     from epg.bench.timed_lifetimes import make_timed
 
-    settings = bench_settings(family, updates)
+    settings = bench_settings(family, updates, preset)
     runs = []
     with one_core():
         timed = make_timed(settings)
@@ -48,7 +52,7 @@ def bench(
             status(f"{family}: lifetimes, {turn + 1} of {repeats}")
             runs.append(timed.run())
     status(f"{family}: one process, then two")
-    return summary(settings, runs, two_processes(settings, repeats))
+    return summary(settings, runs, two_processes(settings, repeats), preset)
 
 
 @contextmanager
@@ -65,8 +69,8 @@ def one_core() -> Iterator[None]:
         os.sched_setaffinity(0, allowed)
 
 
-def bench_settings(family: str, updates: int | None = None) -> Settings:
-    """Return the paper's sizes: M of Table 1 and N = 512; for JAX families M = 32, N = 128."""
+def bench_settings(family: str, updates: int | None = None, name: PresetName = "paper") -> Settings:
+    """Return a preset's loss in the paper's lifetime: M of Table 1, N = 512; JAX families have M = 32, N = 128."""
     from epg.families.base import JaxFamily
     from epg.families.registry import find_family
 
@@ -75,7 +79,7 @@ def bench_settings(family: str, updates: int | None = None) -> Settings:
     longest = 64 if small else min(lifetime.updates, STEPS // lifetime.steps_per_update)
     return Settings(
         family=family,
-        loss=replace(preset(family, "laptop").loss, window=128 if small else 512),
+        loss=replace(preset(family, name).loss, window=128 if small else 512),
         lifetime=replace(lifetime, updates=updates or longest),
     )
 
@@ -109,7 +113,9 @@ def two_processes(settings: Settings, repeats: int) -> list[float]:
     return [alone / both for alone, both in zip(seconds[1][1:], seconds[2][1:], strict=True)]
 
 
-def summary(settings: Settings, runs: list[Numbers], speedups: list[float]) -> dict[str, Any]:
+def summary(
+    settings: Settings, runs: list[Numbers], speedups: list[float], preset: PresetName = "paper"
+) -> dict[str, Any]:
     """Return medians, and the ratios that tell how much is left to gain; None where a family has no such thing."""
     parts = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
     raw, stock = ([run[name] for run in runs if name in run] for name in ("raw", "stock"))
@@ -130,7 +136,7 @@ def summary(settings: Settings, runs: list[Numbers], speedups: list[float]) -> d
         "microseconds_per_step": parts,
         "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "setting": f"{settings.lifetime.updates} updates of M = {settings.lifetime.steps_per_update}, "
-        f"N = {settings.loss.window}, policy 64 x 64, paper's loss sizes, first loss of an evolution",
+        f"N = {settings.loss.window}, policy 64 x 64, first loss of preset {preset}",
         "machine": processor(),
         "runs": runs,
         "two_process_speedups": speedups,

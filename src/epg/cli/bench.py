@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from rich.table import Table
 from tyro.conf import Positional
@@ -24,6 +24,8 @@ class Bench(Verb):
     """Timed runs of everything, in turns; medians are reported."""
     updates: int | None = None
     """Length of the lifetimes in updates; by default the paper's, at most 8192 steps."""
+    preset: Literal["laptop", "paper"] = "paper"
+    """Whose loss is measured; window, M and policy are the paper's."""
 
     def main(self) -> None:
         """Measure with the paper's network sizes."""

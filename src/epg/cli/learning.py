@@ -66,8 +66,8 @@ class Compare(WithTransfer):
     """Compare a loss with tuned PPO, MAML, RL² and fixed policies on the same held-out tasks."""
 
     others: Annotated[tuple[str, ...], arg(name="with")] = ("ppo",)
-    """Methods to compare with: ppo; maml, rl2, fixed (the newest trained one below runs/); run directories of these
-    or of evolutions; names of losses."""
+    """Methods to compare with: ppo; maml, rl2, fixed, fixed-ppo (the newest trained one below runs/); run directories
+    of these or of evolutions; names of losses."""
     ppo_steps: tuple[int, ...] = (api.PAPER_STEPS,)
     """Steps of further PPO runs, beside the one with as many steps as the loss."""
     maml_steps: int | None = None
@@ -114,9 +114,9 @@ class Probe(WithLoss):
 class Baseline(OnHeldOutTasks):
     """Train fresh policies with PPO or REINFORCE on held-out tasks; or train MAML, RL² or a fixed policy for them."""
 
-    name: Positional[Literal["ppo", "reinforce", "fixed", "maml", "rl2"]]
-    """Which baseline. The last three are trained on training tasks first: one linear policy by random search, an
-    initial policy for gradient steps, a recurrent policy."""
+    name: Positional[Literal["ppo", "reinforce", "fixed", "fixed-ppo", "maml", "rl2"]]
+    """Which baseline. The last four are trained on training tasks first: one linear policy by random search, one MLP by
+    PPO, an initial policy for gradient steps, a recurrent policy."""
     family: Positional[Family]
     """Name of a family or module:attribute."""
     updates: int | None = None
@@ -124,9 +124,9 @@ class Baseline(OnHeldOutTasks):
     lifetimes: int = api.LIFETIMES
     """Lifetimes per task, averaged."""
     env_steps: int | None = None
-    """Environment steps on training tasks (fixed, maml, rl2)."""
+    """Environment steps on training tasks (fixed, fixed-ppo, maml, rl2)."""
     resume: bool = False
-    """Continue a training in its run directory (fixed, maml, rl2)."""
+    """Continue a training in its run directory (fixed, fixed-ppo, maml, rl2)."""
     processes: int | None = None
     """Processes of the search; by default one per core (fixed)."""
 
@@ -136,7 +136,7 @@ class Baseline(OnHeldOutTasks):
         if self.name in ("ppo", "reinforce"):
             for option in ("env_steps", "processes", "resume"):
                 flag = option.replace("_", "-")
-                require(not given.pop(option), f"--{flag} is for fixed, maml and rl2, not for {self.name}.")
+                require(not given.pop(option), f"--{flag} is for fixed, fixed-ppo, maml and rl2, not for {self.name}.")
             with status_line(f"{self.name} on {self.tasks} held-out tasks") as status:
                 result = api.baseline(**given, on_update=curves_on(status))
         else:
@@ -147,6 +147,8 @@ class Baseline(OnHeldOutTasks):
     def _train(self, **given: Any) -> Any:
         require(self.env_steps is not None or self.resume, f"baseline {self.name} needs --env-steps: its budget.")
         require(not self.resume or self.run is not None, "--resume needs --run: the directory to continue.")
+        alone = self.processes is None or self.name == "fixed"
+        require(alone, f"--processes is for fixed, not for {self.name}: it trains in this process.")
         given["run"] = self.run or api.new_run_path(f"{self.name}-{self.family}")
         again = ["epg", "baseline", self.name, self.family, "--run", str(given["run"]), "--resume"]
         with resumable(again), status_line(f"training {self.name} for {self.family}") as status:

@@ -119,5 +119,5 @@ complete -o default -F _epg epg
 def completion(verbs: Mapping[str, Any], names: Iterable[str], shell: str) -> str:
     """Return the script that completes verbs, options, families and losses in bash or zsh."""
     cases = "\n".join(f'    {name}) options="{" ".join(options_of(verb))}" ;;' for name, verb in verbs.items())
-    script = BASH.format(names=" ".join(names), verbs=" ".join(verbs), cases=cases)
+    script = BASH.format(names=" ".join(dict.fromkeys(names)), verbs=" ".join(verbs), cases=cases)
     return ("autoload -U +X bashcompinit && bashcompinit\n" if shell == "zsh" else "") + script

@@ -187,7 +187,7 @@ class Probe:
         if not self.learner.spaces.discrete:
             yield ProbeResult(TARGET, "control", self.target_returns(), 0)
         yield ProbeResult(BLIND, "history", self.train(hide_history(self.learner, self.phi)), steps)
-        if self.settings.loss.modulation in ("reward", "transitions"):
+        if self.settings.loss.mixes_history:
             yield ProbeResult("another task's history", "history", self.with_foreign_history(), steps)
         family = find_family(self.settings.family)
         flipped = flip_actuators(family)

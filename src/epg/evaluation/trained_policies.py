@@ -14,10 +14,17 @@ from epg.families.registry import find_family
 from epg.learners.base import Learner
 from epg.learners.frozen import Frozen
 from epg.lifetime.normalizer import FixedStats
+from epg.policies.mlp import MlpPolicy
 from epg.policies.trained import TrainedPolicy
 from epg.settings import LifetimeSettings, LossSettings, MamlSettings, Settings, from_dict, to_dict
 
-LABELS = {"fixed": "best fixed policy", "maml": "MAML", "rl2": "RL²"}
+LABELS = {
+    "fixed": "best fixed linear policy",
+    "fixed-ppo": "best fixed {sizes} policy (PPO)",
+    "maml": "MAML",
+    "rl2": "RL²",
+}
+"""Names in tables; sizes are the widths of the hidden layers."""
 MAML_METHODS = (("maml", "1 update", 1), ("maml-10", "10 updates", 10))
 """After how many updates MAML is scored (paper, Figures 9 and 18)."""
 
@@ -32,7 +39,7 @@ def policy_methods(trained: TrainedPolicy, settings: Settings, steps: int | None
     options = trained.manifest["options"]
     if name != "maml":
         lived = _lived(settings, steps or options.get("lifetime_steps", settings.lifetime.steps), 1)
-        return [_method(name, LABELS[name], trained, lived, Frozen())]
+        return [_method(name, _label(trained), trained, lived, Frozen())]
     maml = from_dict(MamlSettings, options, "the policy's options")
     steps = maml.batch_steps if steps is None else steps
     require(steps > 0, f"the steps of an update of MAML must be above zero, not {steps}.")
@@ -53,6 +60,12 @@ def _lived(settings: Settings, steps: int, updates: int) -> Settings:
         lifetime=LifetimeSettings(steps, updates=updates, minibatch=steps, scoring_episodes=episodes),
         ppo=settings.ppo,
     )
+
+
+def _label(trained: TrainedPolicy) -> str:
+    """Return the name of a policy in tables."""
+    sizes = trained.policy.settings.hidden if isinstance(trained.policy, MlpPolicy) else ()
+    return LABELS[trained.manifest["baseline"]].format(sizes=" x ".join(map(str, sizes)))
 
 
 def _method(name: str, label: str, trained: TrainedPolicy, settings: Settings, learner: Learner) -> Method:

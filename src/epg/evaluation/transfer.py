@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from epg.core.errors import require
-from epg.settings import Settings, flat, with_values
+from epg.settings import Settings, UnstretchedLifetime, flat, with_values
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,10 @@ def with_updates(settings: Settings, updates: int | None, stretch: bool = False)
         return settings
     require(updates > 0, f"updates must be above zero, not {updates}.")
     lifetime = settings.lifetime
-    anneal = lifetime.anneal_updates
-    if stretch:
-        anneal = None if anneal is None else max(1, round(anneal * updates / lifetime.updates))
-    elif lifetime.learning_rate_end is not None and updates != lifetime.updates:
-        anneal = lifetime.annealed
-    return replace(settings, lifetime=replace(lifetime, updates=updates, anneal_updates=anneal))
+    if stretch or lifetime.learning_rate_end is None or updates == lifetime.updates:
+        return replace(settings, lifetime=replace(lifetime, updates=updates))
+    values = vars(lifetime) | {"updates": updates, "anneal_updates": lifetime.annealed}
+    return replace(settings, lifetime=UnstretchedLifetime(**values))
 
 
 def differences(evolved: Settings, used: Settings) -> tuple[str, ...]:

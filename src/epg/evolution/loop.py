@@ -102,7 +102,7 @@ class Evolution:
         if settings.policy.obs_stats == "fixed":
             self.obs_stats, spent = measure_observations(settings)
             self.env_steps += spent
-        if settings.has_loss and settings.loss.modulation == "transitions":
+        if settings.has_loss and settings.loss.modulation in ("transitions", "lasting-reward"):
             scale, spent = measure_statistics(settings, self.obs_stats)
             self.env_steps += spent
             self.start_at(self.vector.initial(scale))

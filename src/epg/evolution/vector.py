@@ -73,9 +73,12 @@ class EvolvedVector:
 
     @property
     def share(self) -> np.ndarray:
-        """Return which entries evolve: all but the loss's mixes."""
+        """Return the factor on the noise and the steps of each entry; 0: it does not evolve."""
         phi, init = self.sizes
-        return np.concatenate([self.learned.evolves if phi else np.ones(0), np.ones(init)])
+        own = self.learned.shares(self.settings.evolution.factors) if phi else np.ones(0)
+        share = np.concatenate([own, np.ones(init)])
+        require(bool(share.any()), "evolution.factors leave nothing of this loss to evolve: set one above zero.")
+        return share
 
     @property
     def blocks(self) -> dict[str, np.ndarray]:

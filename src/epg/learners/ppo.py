@@ -8,7 +8,7 @@ from jax import Array
 
 from epg.core.rng import Key
 from epg.core.spaces import Spaces
-from epg.core.types import Experience, InnerParams, MetaParams
+from epg.core.types import Experience, InnerParams, MetaParams, Rollout
 from epg.learners import gae
 from epg.learners.base import Learner
 from epg.learners.unfused import unfused
@@ -50,18 +50,15 @@ class PPO(Learner):
         """Return the policy that acted, the standardized advantages and the value targets."""
         # Values of order one, whatever the reward's scale and the horizon: a fresh network fits them at once.
         reward = experience.reward * (1.0 - self.settings.discount)
-        v_t = self.value(params.learner, experience.observation)
-        v_tp1 = self.value(params.learner, experience.next_observation)
-        advantage = gae.advantages(
-            reward,
-            v_t,
-            v_tp1,
-            experience.terminated,
-            experience.truncated,
-            self.settings.discount,
-            self.settings.gae_lambda,
-        )
-        return params.policy, gae.standardize(advantage), v_t + advantage
+        advantage, target = self.estimate(params.learner, reward, experience)
+        return params.policy, gae.standardize(advantage), target
+
+    def estimate(self, network: Mlp, reward: Array, steps: Experience | Rollout) -> tuple[Array, Array]:
+        """Return advantages and value targets of consecutive steps, normalized, with their scaled rewards [M]."""
+        v_t, v_tp1 = (self.value(network, it) for it in (steps.observation, steps.next_observation))
+        ends, settings = (steps.terminated, steps.truncated), self.settings
+        advantage = gae.advantages(reward, v_t, v_tp1, *ends, settings.discount, settings.gae_lambda)
+        return advantage, v_t + advantage
 
     def gradient(
         self,

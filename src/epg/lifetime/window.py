@@ -35,7 +35,7 @@ def build_experience(window: Window, rollout: Rollout, stats: Normalizer, task_f
     """Normalize with the statistics that were used for acting."""
     return Experience(
         window=normalize_window(window, stats),
-        action_trace=action_trace(window.action / norm.root_mean_square(stats.action), window.done),
+        action_trace=normalized_trace(window, stats),
         observation=norm.normalize(stats.observation, rollout.observation),
         next_observation=norm.normalize(stats.observation, rollout.next_observation),
         action=rollout.action,
@@ -56,6 +56,11 @@ def normalize_window(window: Window, stats: Normalizer) -> Window:
         done=window.done,
         valid=window.valid,
     )
+
+
+def normalized_trace(window: Window, stats: Normalizer) -> Array:
+    """Return the action trace of a window, with actions in units of their size, [N, A]."""
+    return action_trace(window.action / norm.root_mean_square(stats.action), window.done)
 
 
 def action_trace(action: Array, done: Array) -> Array:

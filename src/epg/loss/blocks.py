@@ -1,5 +1,6 @@
 """Which entries of phi belong to which part of the loss network, and which of them evolve."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -22,9 +23,25 @@ PARTS = {
 }
 
 
-def evolves(settings: LossSettings, spaces: Spaces) -> np.ndarray:
-    """Return which entries of phi evolve, bool [D]: all but the mixes, which stay as they were drawn."""
-    return _labels(settings, spaces) != "mixes"
+GROUPS = {
+    "mixes": "fixed",
+    "head: observation": "target",
+    "head: observation products": "target",
+    "head: task features": "target",
+    "head bias": "target",
+    "head: mixes": "mixes",
+    "head: mixes x observation": "mixes",
+}
+"""Block -> part of phi that has a factor of its own on noise and steps; what is not named is the rest."""
+
+
+def shares(settings: LossSettings, spaces: Spaces, factors: Mapping[str, float]) -> np.ndarray:
+    """Return the factor on the noise and the steps of each entry of phi, [D]; 0: it does not evolve.
+
+    The mixes stay as they were drawn.
+    """
+    known = {**factors, "fixed": 0.0}
+    return np.array([known[GROUPS.get(str(it), "rest")] for it in _labels(settings, spaces)], np.float32)
 
 
 def blocks(settings: LossSettings, spaces: Spaces) -> dict[str, np.ndarray]:

@@ -79,12 +79,6 @@ def build_rows(settings: LossSettings, experience: Experience) -> Array:
     return jnp.concatenate(parts, axis=1)
 
 
-def reward_products(experience: Experience) -> Array:
-    """Return reward x observation and reward x action trace at each window position, [N, O + A]."""
-    reward = experience.window.reward[:, None]
-    return jnp.concatenate([reward * experience.window.observation, reward * experience.action_trace], axis=1)
-
-
 def build_head_rows(settings: LossSettings, rows: Array, observation: Array, mixes: Array) -> Array:
     """Append what only the head sees to rows [B, C]: products of observations; mixes x observation, and mixes [K]."""
     parts = [rows]

@@ -4,12 +4,17 @@
     the head also sees c_k and c_k * s_i, for every mix and every component of the observation
 
 In the paper's head the context only adds to what a row gives, so an adaptive behaviour is a second-order change that an
-evolution strategy hardly sees. Products make it first-order. R is random and stays fixed; what evolves is how the head
-uses the mixes. q does not depend on the policy, so the mixes are constant within an update.
+evolution strategy hardly sees. Products make it first-order. R stays fixed; what evolves is how the head uses the
+mixes. q does not depend on the policy, so the mixes are constant within an update.
 
     reward         mean of reward x observation and of reward x action trace: correlations, if all are normalized
+    lasting-reward the same statistics
     transitions    covariance of action and change of observation; sizes of changes; means and sizes of observations
     task-features  what the family reveals about the task
+
+R is random; with lasting-reward it is measured before evolution, with lifetimes of an initial loss: the directions of q
+that differ most between lifetimes and stay the same within one (`lasting_directions`). What is hidden in a task, and
+shows, is such a direction. No label of a task enters, nor a choice of ours.
 """
 
 from typing import NamedTuple
@@ -19,14 +24,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from epg.core.errors import require
 from epg.core.rng import Key
 from epg.core.spaces import Spaces
 from epg.core.types import Experience, Window
-from epg.loss.inputs import reward_products
 from epg.settings import LossSettings
 
 GAIN = 1.5  # of the mixes: larger ones are closer to switches
 STD_FLOOR = 1e-3
+RIDGE = 0.1  # added to the variance of each standardized statistic, since lifetimes are few
 
 
 class StatisticsScale(NamedTuple):
@@ -34,6 +40,7 @@ class StatisticsScale(NamedTuple):
 
     mean: np.ndarray  # [Q]
     std: np.ndarray  # [Q]
+    directions: np.ndarray | None = None  # [Q, Q] mixes of standardized statistics instead of random ones
 
 
 def statistics_size(settings: LossSettings, spaces: Spaces) -> int:
@@ -41,6 +48,7 @@ def statistics_size(settings: LossSettings, spaces: Spaces) -> int:
     sizes = {
         "none": 0,
         "reward": spaces.observation + spaces.action,
+        "lasting-reward": spaces.observation + spaces.action,
         "transitions": spaces.observation * (spaces.action + 3),
         "task-features": spaces.features,
     }
@@ -49,11 +57,18 @@ def statistics_size(settings: LossSettings, spaces: Spaces) -> int:
 
 def window_statistics(settings: LossSettings, experience: Experience) -> Array:
     """Return the statistics q of the window's valid rows, [Q]."""
-    window = experience.window
-    if settings.modulation == "reward":
-        rows = jnp.maximum(jnp.sum(window.valid), 1.0)
-        return jnp.sum(reward_products(experience) * window.valid[:, None], axis=0) / rows
-    return experience.task_features if settings.modulation == "task-features" else transition_statistics(window)
+    if settings.modulation == "task-features":
+        return experience.task_features
+    if settings.modulation == "transitions":
+        return transition_statistics(experience.window)
+    return reward_statistics(experience.window, experience.action_trace)
+
+
+def reward_statistics(window: Window, action_trace: Array) -> Array:
+    """Return the means of reward x observation and of reward x action trace over a normalized window, [O + A]."""
+    seen = jnp.concatenate([window.observation, action_trace], axis=1)
+    rows = jnp.maximum(jnp.sum(window.valid), 1.0)
+    return jnp.sum(window.reward[:, None] * seen * window.valid[:, None], axis=0) / rows
 
 
 def transition_statistics(window: Window) -> Array:
@@ -85,6 +100,11 @@ def init_mixes(key: Key, settings: LossSettings, spaces: Spaces, scale: Statisti
     """
     size = statistics_size(settings, spaces)
     mixes = settings.mixes if size else 0
+    if settings.modulation == "lasting-reward":
+        require(mixes <= size, f"loss.mixes must be at most {size} here, the number of statistics, not {mixes}.")
+    if scale is not None and scale.directions is not None:
+        weights = jnp.asarray(scale.directions[:mixes] / scale.std)
+        return weights, -weights @ jnp.asarray(scale.mean)
     weights = GAIN * jax.random.normal(key, (mixes, size))
     if settings.modulation != "reward":
         weights = weights / max(1, size) ** 0.5
@@ -99,3 +119,25 @@ def statistics_scale(statistics: np.ndarray) -> StatisticsScale:
     finite = statistics[np.isfinite(statistics).all(axis=1)].astype(np.float64)
     mean, std = finite.mean(axis=0), np.maximum(finite.std(axis=0), STD_FLOOR)
     return StatisticsScale(mean.astype(np.float32), std.astype(np.float32))
+
+
+def lasting_directions(first: np.ndarray, second: np.ndarray) -> StatisticsScale:
+    """Return the directions of statistics that differ between lifetimes and are the same in both halves of each.
+
+    `first` and `second` are the statistics of the two halves, [S, Q]. With standardized statistics, C the covariance
+    of one half with the other and V that of a half with itself, direction v maximizes v' C v / v' (V + ridge) v. Mixes
+    have standard deviation 1 over the lifetimes. Those with a number that is not finite are left out.
+    """
+    finite = np.isfinite(first).all(axis=1) & np.isfinite(second).all(axis=1)
+    halves = np.stack([first[finite], second[finite]]).astype(np.float64)  # [2, S, Q]
+    mean = halves.mean(axis=(0, 1))
+    std = np.maximum(np.sqrt(halves.var(axis=1).mean(axis=0)), STD_FLOOR)
+    one, other = (halves - mean) / std
+    between = (one.T @ other + other.T @ one) / (2 * len(one))
+    total = (one.T @ one + other.T @ other) / (2 * len(one)) + RIDGE * np.eye(len(mean))
+    whiten = np.linalg.inv(np.linalg.cholesky(total))
+    _, vectors = np.linalg.eigh(whiten @ between @ whiten.T)  # the largest eigenvalue last
+    directions = vectors.T[::-1] @ whiten
+    spread = ((one + other) / 2 @ directions.T).std(axis=0)
+    directions /= np.maximum(spread, STD_FLOOR)[:, None]
+    return StatisticsScale(*(it.astype(np.float32) for it in (mean, std, directions)))

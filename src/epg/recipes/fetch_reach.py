@@ -3,16 +3,16 @@
 from dataclasses import replace
 
 from epg.recipes.base import PPOTuning, Recipe
-from epg.recipes.mujoco import ANNEALED, EVOLUTION, POLICY
+from epg.recipes.mujoco import ANNEALED, EVOLUTION, POLICY, TARGET_ONLY
 from epg.settings import LifetimeSettings, LossSettings, Settings
 
 RECIPE = Recipe(
     laptop=Settings(
         family="fetch-reach",
         policy=POLICY,
-        loss=LossSettings(window=128),
-        lifetime=LifetimeSettings(64, updates=16, minibatch=64, update_epochs=4, scoring_episodes=8, **ANNEALED),
-        evolution=replace(EVOLUTION, noise_vectors=64, lifetimes=64),
+        loss=LossSettings(window=384, temporal="none", memory=0, hidden=9),
+        lifetime=LifetimeSettings(32, updates=12, update_epochs=12, replay=True, scoring_episodes=2, **ANNEALED),
+        evolution=replace(EVOLUTION, epochs=80, noise_vectors=64, lifetimes=64, **TARGET_ONLY),
     ),
     paper_sizes=(32, 256),
     ppo={

@@ -3,16 +3,25 @@
 from dataclasses import replace
 
 from epg.recipes.base import PPOTuning, Recipe
-from epg.recipes.mujoco import ANNEALED, BOTH_DIRECTIONS, EVOLUTION, POLICY
+from epg.recipes.mujoco import ANNEALED, BOTH_DIRECTIONS, EVOLUTION, LONG_STEPS, POLICY
 from epg.settings import LifetimeSettings, LossSettings, MamlSettings, Settings
 
 RECIPE = Recipe(
     laptop=Settings(
         family="goal-ant",
         policy=POLICY,
-        loss=LossSettings(window=640, inputs=("reward",), modulation="reward", temporal="none", memory=0, hidden=18),
-        lifetime=LifetimeSettings(64, updates=32, minibatch=64, update_epochs=4, scoring_episodes=2, **ANNEALED),
-        evolution=replace(EVOLUTION, **BOTH_DIRECTIONS),
+        loss=LossSettings(
+            window=640,
+            inputs=("reward",),
+            modulation="lasting-reward",
+            mixes=4,  # the bearing of the goal in the world, and seen from the ant
+            temporal="none",
+            memory=0,
+            hidden=17,
+        ),
+        lifetime=LifetimeSettings(32, updates=20, update_epochs=12, replay=True, scoring_episodes=2, **ANNEALED),
+        # Many epochs: a search of linear policies leaps for 300 steps before it walks (docs/lab.md).
+        evolution=replace(EVOLUTION, **BOTH_DIRECTIONS | LONG_STEPS, epochs=500, factors=("rest=0", "mixes=3")),
     ),
     paper_inputs=("reward", "task-features"),
     paper_sizes=(32, 512),

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from epg.recipes.base import PPOTuning, Recipe
-from epg.recipes.mujoco import ANNEALED, EVOLUTION, LONG_STEPS, POLICY
+from epg.recipes.mujoco import ANNEALED, EVOLUTION, POLICY, TARGET_ONLY
 from epg.settings import LifetimeSettings, LossSettings, Settings
 
 RECIPE = Recipe(
@@ -12,7 +12,7 @@ RECIPE = Recipe(
         policy=POLICY,
         loss=LossSettings(window=2048, inputs=("observation-products",), temporal="none", memory=0, hidden=5),
         lifetime=LifetimeSettings(64, updates=32, update_epochs=12, replay=True, scoring_episodes=8, **ANNEALED),
-        evolution=replace(EVOLUTION, epochs=100, **LONG_STEPS),
+        evolution=replace(EVOLUTION, epochs=100, **TARGET_ONLY),
     ),
     paper_sizes=(128, 512),
     ppo={

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from epg.recipes.base import PPOTuning, Recipe
-from epg.recipes.mujoco import ANNEALED, EVOLUTION, LONG_STEPS, POLICY
+from epg.recipes.mujoco import ANNEALED, EVOLUTION, POLICY, TARGET_ONLY
 from epg.settings import LifetimeSettings, LossSettings, Settings
 
 RECIPE = Recipe(
@@ -12,7 +12,7 @@ RECIPE = Recipe(
         policy=POLICY,
         loss=LossSettings(window=640, temporal="none", memory=0, hidden=14),
         lifetime=LifetimeSettings(32, updates=20, update_epochs=12, replay=True, scoring_episodes=2, **ANNEALED),
-        evolution=replace(EVOLUTION, epochs=150, noise_vectors=64, horizon=500, **LONG_STEPS),
+        evolution=replace(EVOLUTION, epochs=150, noise_vectors=64, horizon=500, **TARGET_ONLY),
     ),
     paper_sizes=(128, 256),
     ppo={

@@ -13,7 +13,7 @@ from epg.settings.baselines import MamlSettings, RL2Settings
 from epg.settings.codec import flat, from_dict, to_dict, with_values
 from epg.settings.evolution import EvolutionSettings, TaskSharing
 from epg.settings.guidance import GuidanceSettings
-from epg.settings.lifetime import LifetimeSettings
+from epg.settings.lifetime import LifetimeSettings, UnstretchedLifetime
 from epg.settings.loss import LossInput, LossSettings
 from epg.settings.policy import PolicySettings
 from epg.settings.ppo import PPOSettings
@@ -31,6 +31,7 @@ __all__ = [
     "RL2Settings",
     "Settings",
     "TaskSharing",
+    "UnstretchedLifetime",
     "flat",
     "from_dict",
     "to_dict",

@@ -1,5 +1,7 @@
 """Settings of the outer loop."""
 
+import math
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -8,6 +10,21 @@ from epg.settings.checks import require_positive
 
 LARGEST_POOL = 2**12  # policies: 100 MB of the paper's
 TaskSharing = Literal["all", "pair", "none"]
+PARTS = "target", "mixes", "rest"
+
+
+def part_factors(factors: tuple[str, ...]) -> dict[str, float]:
+    """Return the factor of each part of phi from `part=factor`; 1 where none is given."""
+    found = dict.fromkeys(PARTS, 1.0)
+    for item in factors:
+        name, _, value = item.partition("=")
+        number = float(value) if re.fullmatch(r"\d{1,6}(\.\d{1,6})?", value) else math.nan
+        require(
+            name in PARTS and number >= 0,
+            f"evolution.factors: {item!r} is not a part ({', '.join(PARTS)}), = and a factor, such as rest=0.1.",
+        )
+        found[name] = number
+    return found
 
 
 @dataclass(frozen=True)
@@ -28,6 +45,9 @@ class EvolutionSettings:
     of the better half of the pairs, with one scale for all parameters."""
     sigma: float = 0.05
     """Standard deviation of the noise on phi."""
+    factors: tuple[str, ...] = ()
+    """Factors on the noise and the steps of parts of phi, such as `rest=0.1`. Parts: target, the head's weights on
+    observations and task features, and its biases; mixes, those on mixes and their products; rest, all others."""
     step_size: float = 0.02
     """Outer step size at the first epoch."""
     step_size_end: float = 0.02
@@ -60,6 +80,7 @@ class EvolutionSettings:
             "shard",
         )
         require_positive(self, "evolution", *names)
+        part_factors(self.factors)
         require(self.noise_vectors > 1, "evolution.noise_vectors must be at least 2: ranks need a comparison.")
         require(
             self.noise_vectors % 2 == 0,  # for pairs; evosax requires it without pairs too

@@ -25,8 +25,6 @@ class LifetimeSettings:
     """Step size of the inner Adam at the first update."""
     learning_rate_end: float | None = None
     """Step size that a linear schedule reaches at the end of the lifetime; by default it is constant."""
-    anneal_updates: int | None = None
-    """Updates after which the schedule has reached its end; by default all of the lifetime."""
     scoring_episodes: int = 3
     """Trajectories of the final policy whose mean return is the fitness."""
 
@@ -40,10 +38,6 @@ class LifetimeSettings:
             f"lifetime.learning_rate_end must not be negative, not {self.learning_rate_end}.",
         )
         require(
-            self.anneal_updates is None or self.anneal_updates > 0,
-            f"lifetime.anneal_updates must be above zero, not {self.anneal_updates}.",
-        )
-        require(
             self.steps_per_update % self.minibatch == 0,
             f"lifetime.steps_per_update ({self.steps_per_update}) must be a multiple of "
             f"lifetime.minibatch ({self.minibatch}).",
@@ -52,9 +46,22 @@ class LifetimeSettings:
     @property
     def annealed(self) -> int:
         """Updates after which the schedule of the step size has reached its end."""
-        return self.anneal_updates or self.updates
+        return self.updates
 
     @property
     def steps(self) -> int:
         """U: environment steps of training in a lifetime."""
         return self.steps_per_update * self.updates
+
+
+@dataclass(frozen=True)
+class UnstretchedLifetime(LifetimeSettings):
+    """A lifetime of another length than the evolved one, with a schedule that is not stretched to it."""
+
+    anneal_updates: int = 1
+    """Updates after which the schedule has reached its end."""
+
+    @property
+    def annealed(self) -> int:
+        """Updates after which the schedule of the step size has reached its end."""
+        return self.anneal_updates

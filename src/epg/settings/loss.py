@@ -17,10 +17,10 @@ class LossSettings:
     """N: number of newest transitions that the loss sees."""
     inputs: tuple[LossInput, ...] = ()
     """Inputs beside observation, action, done, policy output and memory; see loss/inputs.py."""
-    modulation: Literal["none", "reward", "transitions", "task-features"] = "none"
+    modulation: Literal["none", "reward", "lasting-reward", "transitions", "task-features"] = "none"
     """Statistics of the window that multiply the head's observations (loss/modulation.py); none: the paper's head."""
     mixes: int = 6
-    """Number of random mixes of these statistics."""
+    """Number of mixes of these statistics: random ones, or (lasting-reward) those that best tell lifetimes apart."""
     temporal: Literal["policy", "experience", "none"] = "policy"
     """What the convolutions see: also the policy at every window position (the paper), only what is fixed within an
     update (fast: no policy passes over the window), or no convolutions at all."""
@@ -50,8 +50,8 @@ class LossSettings:
         require(not unknown, f"loss.inputs names {', '.join(unknown)}: choose from {', '.join(get_args(LossInput))}.")
         require(len(set(self.inputs)) == len(self.inputs), "loss.inputs must not name an input twice.")
         require(
-            self.modulation != "reward" or "reward" in self.inputs,
-            "loss.modulation reward needs reward in loss.inputs.",
+            self.modulation not in ("reward", "lasting-reward") or "reward" in self.inputs,
+            f"loss.modulation {self.modulation} needs reward in loss.inputs.",
         )
         require(
             self.modulation != "task-features" or "task-features" in self.inputs,
@@ -70,6 +70,11 @@ class LossSettings:
     def sees_reward(self) -> bool:
         """Whether the reward is a declared input."""
         return "reward" in self.inputs
+
+    @property
+    def mixes_history(self) -> bool:
+        """Whether mixes of what the window holds multiply the head's observations."""
+        return self.modulation not in ("none", "task-features")
 
     @property
     def context_size(self) -> int:

@@ -37,7 +37,7 @@ SINGLES = 5  # single lifetimes drawn per method, as in the paper
 SPREAD = 4  # ratio of the methods' steps from which the axis of steps is logarithmic
 # Okabe and Ito's colours, told apart by colour-blind readers. A method keeps its colour in every figure.
 COLOURS = {"epg": "#0072B2", "ppo": "#D55E00", "reinforce": "#009E73", "maml": "#CC79A7", "rl2": "#E69F00"}
-COLOURS |= {"epg-i": "#56B4E9", "ppo-i": "#882255"}
+COLOURS |= {"epg-i": "#56B4E9", "ppo-i": "#882255", "fixed-ppo": "#999933"}
 PATHS = colormaps["Greys"]
 SIGNAL, ALPHA, OTHER = "#009E73", "#CC79A7", "#555555"
 STYLE = {

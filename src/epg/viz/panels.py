@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
@@ -170,6 +171,9 @@ def _draw_single(top: Axes, bottom: Axes, runs: Sequence[SingleRun], heading: st
         top.legend(fontsize=7, loc="best")
 
 
+LABEL_WIDTH = 24  # characters in a line of what stands beside a row of pictures: as long as the row is high
+
+
 @dataclass(frozen=True)
 class Strip:
     """A row of pictures: one task, its policy at stages of its lifetime."""
@@ -194,7 +198,7 @@ def draw_strips(title: str, strips: Sequence[Strip], note: str) -> Figure:
                 place.grid(visible=False)
                 for spine in place.spines.values():
                     spine.set_visible(False)
-            row[0].set_ylabel(strip.label, fontsize=8)
+            row[0].set_ylabel(textwrap.fill(strip.label, LABEL_WIDTH), fontsize=8)
         add_note(figure, [note])
 
     stages = len(strips[0].frames)
