@@ -201,6 +201,22 @@ def test_gradient_is_the_finite_difference(kind):
         np.testing.assert_allclose(gradient, slope, rtol=1e-5, atol=1e-7)
 
 
+def test_a_loss_leaves_a_log_std_beyond_its_bounds_alone(rng):
+    """Every loss: one that shrinks the log-std would otherwise do so for ever, in longer lifetimes than its own."""
+    settings = small_loss(init="random")
+    loss = randomized(init_loss(jax.random.key(0), settings, CONTINUOUS))
+    experience = some_experience(rng, CONTINUOUS, N, M)
+    params = some_params(CONTINUOUS, settings)
+
+    def gradient(log_std: float) -> jax.Array:
+        changed = eqx.tree_at(lambda it: it.policy.log_std, params, jnp.full(CONTINUOUS.action, log_std))
+        return eqx.filter_grad(lambda it: value(loss, settings, it, experience))(changed).policy.log_std
+
+    low, high = network.LOG_STD_RANGE
+    assert all((gradient(it) == 0).all() for it in (low - 0.1, high + 0.1, -1e9))
+    assert all((gradient(it) != 0).all() for it in (low + 0.1, 0.0, high - 0.1))
+
+
 def test_target_action_start_is_the_distance_to_a_target(rng, monkeypatch):
     monkeypatch.setattr("epg.loss.init.TARGET_SCALE", 0.3)  # targets that are not tiny
     settings = small_loss(*EVERYTHING)

@@ -35,11 +35,13 @@ from epg.storage.card_file import CARD, read_card  # noqa: E402
 from epg.storage.files import write_json  # noqa: E402
 from epg.storage.loss_artefact import LOSS, LossArtefact, load_loss  # noqa: E402
 from epg.storage.metrics import read_metrics  # noqa: E402
+from epg.storage.policy_artefact import POLICY  # noqa: E402
 from epg.viz.curves import fitness_over_epochs  # noqa: E402
 
 LAB, NUMBERS, PAGE, IMAGES = Path("lab"), Path("docs/results.json"), Path("docs/results.md"), Path("docs/images")
 MARK = "<!-- what follows is written by tools/results.py -->"
 TASKS, SEED, LONG = 20, 20261121, api.PAPER_STEPS  # a seed that no table used before this one
+BASELINES = "fixed", "fixed-ppo", "maml", "rl2"  # what is measured if it is in lab/, as NAME-fixed and so on
 CHOICE = 64  # training tasks on which the loss for the zoo is chosen
 
 Result = dict[str, Any]
@@ -80,11 +82,11 @@ def ship(name: str, run: str) -> None:
 
 
 def alternatives(name: str, shipped: LossArtefact) -> dict[str, Path]:
-    """Return what else a loss is compared with, if it is in lab/: itself before evolution, the best fixed policy."""
+    """Return what else a loss is compared with, if it is in lab/: itself before evolution, trained baselines."""
     same = [run for run in runs_of(name) if load_loss(run).manifest["sha256"] == shipped.manifest["sha256"]]
     found = {"first": same[0] / "first"} if same else {}
-    found["fixed"] = LAB / f"{name}-fixed"
-    return {key: path for key, path in found.items() if path.is_dir()}
+    found |= {kind: LAB / f"{name}-{kind}" for kind in BASELINES}
+    return {key: path for key, path in found.items() if (path if key == "first" else path / POLICY.manifest).exists()}
 
 
 def measure(name: str, means: dict[str, float]) -> Result:
@@ -99,7 +101,8 @@ def measure(name: str, means: dict[str, float]) -> Result:
         methods = compared.table["methods"]
         long = f"ppo-{LONG}" if f"ppo-{LONG}" in methods else "ppo"  # a loss may have as many steps itself
         of = {"shipped": "epg", "ppo": "ppo", "ppo_long": long}
-        of |= {key: method for key, method in (("first", "epg-2"), ("fixed", "fixed")) if key in beside}
+        of |= {"first": "epg-2"} if "first" in beside else {}
+        of |= {method: method for method in methods if method.startswith(BASELINES)}
         finals = {key: ranked_worst(compared.methods[method].final) for key, method in of.items()}
         for run in runs:
             if load_loss(run).manifest["sha256"] == shipped.manifest["sha256"]:
@@ -123,7 +126,11 @@ def measure(name: str, means: dict[str, float]) -> Result:
         or {name: _spent(shipped)},
         "side": _sides(family),
         "lifetimes": compared.table["lifetimes"],
-        "fixed_steps": methods["fixed"]["meta_steps"] if "fixed" in of else None,
+        "baselines": {
+            method: {key: methods[method][key] for key in ("label", "steps", "meta_steps")}
+            for method in of
+            if method.startswith(BASELINES)
+        },
         "spread": {key: methods[method]["spread"] for key, method in of.items()},
         "finals": {key: [round(float(it), 4) for it in values] for key, values in finals.items()},
     }
@@ -183,9 +190,10 @@ def section(name: str, result: Result) -> list[str]:
         rows += [(f"mean of the {len(seeds)} evolutions", steps["loss"], mean)]
     if "first" in finals:
         rows += [("the shipped loss before evolution", steps["loss"], finals["first"])]
-    if "fixed" in finals:
-        label = f"best fixed linear policy, found in {result['fixed_steps'] / 1e6:.0f} M steps, acting without learning"
-        rows += [(label, 0, finals["fixed"])]
+    for method, about in result["baselines"].items():
+        without, learns = "" if method.startswith("maml") else ", no updates", f"{about['meta_steps'] / 1e6:.0f} M steps"
+        length = 0 if method.startswith("fixed") else about["steps"]
+        rows += [(f"{about['label']}, trained for {learns}{without}", length, finals[method])]
     rows += [("PPO", steps["ppo"], finals["ppo"]), ("PPO, more steps", steps["ppo_long"], finals["ppo_long"])]
     start, family = result["warm_start"], result["family"]
     lines = [

@@ -25,6 +25,7 @@ from epg.policies.distributions import Distribution
 from epg.settings import LossSettings
 
 SLOPE = 0.2  # of the leaky ReLU
+LOG_STD_RANGE = (-5.0, 2.0)  # where the loss can move the policy's log-std: SAC's bounds
 MEMORY_INPUTS = 64  # ones that the memory layer is fed with, as in the authors' 2018 code
 
 
@@ -92,7 +93,9 @@ def evaluate(
     every window position, so gradients reach theta from all of them.
     """
     window, size = experience.window, cached.head_sums.shape[0]
-    constants = build_constants(settings, experience, memory_output(params.learner), params.policy.log_std)
+    # Without bounds a loss that shrinks the log-std goes on for ever: past the evolved length the KL overflows.
+    log_std = jnp.clip(params.policy.log_std, *LOG_STD_RANGE)
+    constants = build_constants(settings, experience, memory_output(params.learner), log_std)
     if settings.temporal == "policy":
         outputs = policy(window.observation).loss_input() * window.valid[:, None]
         frames = cached.frames + convolve(outputs, cached.policy_kernel, settings.strides[0])
