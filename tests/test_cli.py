@@ -197,8 +197,8 @@ WRONG: dict[str, tuple[str, str] | tuple[str, str, Callable[[Path], object]]] = 
     ),
     "an input twice": (f"{SMOKE} --loss.inputs reward reward", "loss.inputs must not name an input twice"),
     "pairs without pairs": (
-        f"{SMOKE} --evolution.rule ars",
-        "evolution.rule ars needs evolution.task_sharing pair",
+        f"{SMOKE} --evolution.rule ars --evolution.task-sharing none",
+        "evolution.rule ars needs evolution.task_sharing pair or all",
     ),
     "head too small": (f"{SMOKE} --loss.hidden 2", "loss.hidden must be at least 5"),
     "window shorter than the convolutions": (

@@ -265,6 +265,16 @@ def seen_from_the_ant(tasks) -> np.ndarray:
     return np.arctan2(left, ahead) / (2 * np.pi)
 
 
+def test_a_goal_on_the_line_is_ahead_or_behind():
+    family = find_family("goal-ant@forward-backward")
+    tasks = tasks_of(family)
+    assert set(np.asarray(tasks.bearing).tolist()) == {0.0, 0.5}
+    for share, moved in ((0.0, tasks.bearing), (0.49, tasks.bearing), (0.5, 0.5 - tasks.bearing)):
+        after = family.orbit(tasks, jnp.float32(share))
+        np.testing.assert_array_equal(after.bearing, moved)
+        np.testing.assert_array_equal(after.yaw, 0.0)
+
+
 ARCS = {
     "goal-ant": ant.CIRCLE,
     "goal-ant-right": ant.RIGHT,

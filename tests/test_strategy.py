@@ -107,6 +107,16 @@ def test_ars_is_algorithm_2_of_mania_et_al(rng):
     )
 
 
+def test_ars_compares_losses_within_the_tasks_that_they_share(rng):
+    """A task with a thousand times the returns weighs no more, and each task has a better half of its own."""
+    fitness = rng.normal(size=(40, 2))
+    each = [shape_fitness(fitness[:, [task]], "pair", "ars") for task in (0, 1)]
+    assert ((each[0] != 0) != (each[1] != 0)).any()
+    for scale in (1.0, 1000.0):
+        shaped = shape_fitness(fitness * [1.0, scale], "all", "ars")
+        np.testing.assert_allclose(shaped, (each[0] + each[1]) / 2, rtol=1e-5)
+
+
 def test_ars_takes_a_non_finite_return_for_the_worst_and_equal_ones_for_nothing():
     fitness = np.array([[9.0], [8.0], [np.nan], [7.0]])  # pairs (0, 2) and (1, 3); only the first counts
     np.testing.assert_allclose(shape_fitness(fitness, "pair", "ars"), [1.0, 0.0, -1.0, 0.0])

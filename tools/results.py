@@ -191,9 +191,10 @@ def section(name: str, result: Result) -> list[str]:
     if "first" in finals:
         rows += [("the shipped loss before evolution", steps["loss"], finals["first"])]
     for method, about in result["baselines"].items():
-        without, learns = "" if method.startswith("maml") else ", no updates", f"{about['meta_steps'] / 1e6:.0f} M steps"
+        updates = "" if method.startswith("maml") else ", no updates"
         length = 0 if method.startswith("fixed") else about["steps"]
-        rows += [(f"{about['label']}, trained for {learns}{without}", length, finals[method])]
+        trained = f"trained for {about['meta_steps'] / 1e6:.0f} M steps"
+        rows += [(f"{about['label']}, {trained}{updates}", length, finals[method])]
     rows += [("PPO", steps["ppo"], finals["ppo"]), ("PPO, more steps", steps["ppo_long"], finals["ppo_long"])]
     start, family = result["warm_start"], result["family"]
     lines = [

@@ -19,12 +19,13 @@ def centred_ranks(fitness: np.ndarray) -> np.ndarray:
 def shape_fitness(fitness: np.ndarray, sharing: TaskSharing, rule: str = "adam") -> np.ndarray:
     """Turn fitness [V, tasks] into one number per loss, [V]: with rule ars returns (`better_half`), otherwise ranks.
 
-    all : losses are ranked within each task and the ranks averaged: a task with high returns weighs no more.
+    all : losses are compared within each task, and the results averaged: a task with high returns weighs no more.
     pair: the two losses of a pair are compared on their own tasks; see `pair_ranks`.
     none: F is the mean over tasks, then ranked (Eq. 7).
     """
     if rule == "ars":
-        return better_half(fitness)
+        tasks = np.split(fitness, fitness.shape[1], axis=1) if sharing == "all" else [fitness]
+        return np.mean([better_half(it) for it in tasks], axis=0)
     if sharing == "all":
         return centred_ranks(fitness).mean(axis=1)
     if sharing == "pair":

@@ -38,7 +38,7 @@ class EvolutionSettings:
     lifetimes: int = 64
     """W: lifetimes per epoch; each loss is evaluated on W / V tasks."""
     task_sharing: TaskSharing = "all"
-    """Which losses of an epoch share tasks and random numbers: all (ranked per task), the two of an antithetic pair
+    """Which losses of an epoch share tasks and random numbers: all (compared per task), the two of an antithetic pair
     (compared with each other), or none (the paper, without antithetic pairs)."""
     rule: Literal["adam", "ars"] = "adam"
     """How fitness moves phi: adam, by ranks and Adam (the paper); ars, as augmented random search does, by the returns
@@ -48,6 +48,9 @@ class EvolutionSettings:
     factors: tuple[str, ...] = ()
     """Factors on the noise and the steps of parts of phi, such as `rest=0.1`. Parts: target, the head's weights on
     observations and task features, and its biases; mixes, those on mixes and their products; rest, all others."""
+    tied: bool = False
+    """Whether the two hidden units that make the distance to a target action move as one, so that every loss of the
+    population is the distance to a single target. For loss.init target-action."""
     step_size: float = 0.02
     """Outer step size at the first epoch."""
     step_size_end: float = 0.02
@@ -92,9 +95,7 @@ class EvolutionSettings:
                 f"evolution.lifetimes ({self.lifetimes}) must be a multiple of "
                 f"evolution.{name} ({getattr(self, name)}).",
             )
-        require(
-            self.rule != "ars" or self.task_sharing == "pair", "evolution.rule ars needs evolution.task_sharing pair."
-        )
+        require(self.rule != "ars" or self.antithetic, "evolution.rule ars needs evolution.task_sharing pair or all.")
         require(0 <= self.pool <= LARGEST_POOL, f"evolution.pool must lie in [0, {LARGEST_POOL}], not {self.pool}.")
         require(self.horizon is None or self.horizon > 0, f"evolution.horizon must be above zero, not {self.horizon}.")
         require(0 <= self.beta1 < 1, f"evolution.beta1 must lie in [0, 1), not {self.beta1}.")

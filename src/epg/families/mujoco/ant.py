@@ -154,12 +154,17 @@ def sample_line(key: Key) -> Goal:
     return Goal(jnp.where(jax.random.bernoulli(key), 0.0, 0.5), jnp.zeros(()))
 
 
+def orbit_line(task: Goal, share: Array) -> Goal:
+    """Move the goal to the other side in the second half of the orbit."""
+    return task._replace(bearing=jnp.where(share < 0.5, task.bearing, 0.5 - task.bearing))
+
+
 GOAL_ANT_LINE = replace(
     GOAL_ANT,
     name="goal-ant@forward-backward",
     summary="goal-ant, goals straight ahead or behind only (Figure 22c)",
     sample=sample_line,
-    orbit=None,
+    orbit=orbit_line,
     specification=_SPECIFICATION.format(
         name="goal-ant@forward-backward",
         episode=_START + _ENDS,
