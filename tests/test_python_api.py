@@ -6,10 +6,12 @@ import runpy
 import subprocess
 import sys
 import types
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from conftest import QUICK_TO_COMPILE
@@ -18,7 +20,7 @@ from samples import fresh_loss, small_settings
 
 import epg
 import epg.envs  # registers the environments, as `import epg` after Gymnasium does in the example
-from epg.core.errors import BadInput
+from epg.core.errors import BadInput, require_count
 from epg.families.registry import find_family, load, name_of
 from epg.settings import EvolutionSettings
 
@@ -68,6 +70,51 @@ def test_what_a_script_or_a_notebook_holds_is_of_this_session(monkeypatch: pytes
 def test_a_preset_of_no_family_is_refused() -> None:
     with pytest.raises(BadInput, match=r"unknown family 'random-hoper' \(did you mean random-hopper\?\)"):
         epg.preset("random-hoper")
+
+
+def pendulum(seed: int) -> gymnasium.Env:
+    return gymnasium.make("Pendulum-v1")
+
+
+class NeedsArguments:
+    def __init__(self, length: float) -> None: ...
+
+
+POINT = gymnasium.spaces.Box(-np.inf, np.inf, (4,)), gymnasium.spaces.Box(-1, 1, (2,))
+WRONG: dict[str, tuple[Callable[[], Any], str]] = {
+    "a text as a number": (lambda: epg.learn("point-goal", tasks="3"), "tasks must be a whole number, not '3'"),
+    "half a task": (lambda: epg.learn("point-goal", tasks=2.5), "tasks must be a whole number, not 2.5"),
+    "a truth value": (lambda: epg.learn("point-goal", lifetimes=True), "lifetimes must be a whole number, not True"),
+    "a seed": (lambda: epg.learn("point-goal", seed="a"), "seed must be a whole number, not 'a'"),
+    "half an update": (lambda: epg.learn("point-goal", updates=2.5), "updates must be a whole number, not 2.5"),
+    "no loss": (lambda: epg.learn(None), "not by None"),
+    "an environment": (lambda: epg.evolve(pendulum(0)), "a TimeLimit is not a family: .*epg.gym_family"),
+    "a factory": (lambda: epg.learn("point-goal", pendulum), "a function is not a family: .*epg.gym_family"),
+    "a class": (lambda: epg.evolve(NeedsArguments), "the class NeedsArguments makes no family without arguments"),
+    "settings as a path": (lambda: epg.evolve(settings="x.toml"), "settings must be those of epg.preset or epg.load"),
+    "a licence": (lambda: epg.evolve("point-goal", preset="smoke", licence=3), "licence must be a text, not 3"),
+    "processes": (lambda: epg.evolve("point-goal", processes=1.5), "processes must be a whole number, not 1.5"),
+    "one method": (lambda: epg.compare("point-goal", others="maml"), r"list of methods: others=\['maml'\]"),
+    "PPO's steps": (lambda: epg.compare("point-goal", ppo_steps=[6.5]), "PPO's steps must be a whole number, not 6.5"),
+    "probes": (lambda: epg.probe("point-goal", tasks="3"), "tasks must be a whole number, not '3'"),
+    "a learner's seed": (lambda: epg.Learner("point-goal", *POINT, seed=1.5), "seed must be a whole number, not 1.5"),
+    "a horizon": (lambda: epg.gym_family("x", pendulum, horizon="3"), "its horizon must be a whole number, not '3'"),
+    "a baseline": (
+        lambda: epg.train_baseline("fixed-ppo", "point-goal", env_steps=9, tasks="3"),
+        "tasks must be a whole number, not '3'",
+    ),
+}
+
+
+@pytest.mark.parametrize("call", WRONG)
+def test_a_wrong_call_from_python_gets_one_sentence(call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is trained or written; a whole number of NumPy is a whole number."""
+    monkeypatch.chdir(tmp_path)
+    wrong, sentence = WRONG[call]
+    with pytest.raises(BadInput, match=sentence):
+        wrong()
+    assert [it for it in tmp_path.rglob("*") if it.is_file()] == []
+    require_count("tasks", np.int64(3))  # type: ignore[arg-type]
 
 
 def test_workers_cannot_have_what_only_this_session_has(tmp_path: Path) -> None:

@@ -70,6 +70,9 @@ def prepare(
     """Check everything that can be wrong, then make the run directory, or open the one to resume."""
     from epg.evolution import runs
 
+    given = settings is None or isinstance(settings, Settings)
+    require(given, "settings must be those of epg.preset or epg.load_settings.")
+    require(licence is None or isinstance(licence, str), f"licence must be a text, not {licence!r}.")
     check_executor(executor, processes, cluster)
     check_reachable(settings.family if settings else "", executor)
     if not resume:

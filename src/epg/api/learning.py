@@ -20,7 +20,7 @@ from epg.api.common import (
     ppo_for,
     record_methods,
 )
-from epg.core.errors import did_you_mean, require
+from epg.core.errors import did_you_mean, require, require_count
 from epg.evaluation.transfer import Transfer, with_updates
 from epg.families.registry import name_of
 from epg.recipes import preset
@@ -116,8 +116,12 @@ def compare(
     `stretch` are those of `learn`.
     """
     transfer = Transfer(updates, stretch, policy or {})
+    require(not isinstance(others, str), f"others is a list of methods: others=[{others!r}].")
     for steps in ppo_steps:  # before minutes are spent on the loss
-        require(steps > 0, f"PPO's steps must be above zero, not {steps}.")
+        require_count("PPO's steps", steps)
+    if maml_steps is not None:
+        require_count("the steps of an update of MAML", maml_steps)
+        require(any(it != "ppo" for it in others), "maml_steps needs maml among the others: --with ppo maml.")
     artefact, family = open_loss(loss, family, run)
     from epg.evaluation import protocol
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epg.api.common import LIFETIMES, FamilyLike, check_reachable, new_run_path, resumed_settings, write_results
-from epg.core.errors import require
+from epg.core.errors import require, require_count
 from epg.executors import check_executor
 from epg.families.registry import name_of
 from epg.recipes import meta_learner, preset
@@ -50,7 +50,8 @@ def train_baseline(
     check_executor(executor, processes)
     family = name_of(family)
     check_reachable(family, executor)
-    require(tasks > 0, f"tasks must be above zero, not {tasks}.")
+    require_count("tasks", tasks)
+    require_count("lifetimes", lifetimes)
     require(name in registry.BASELINES, f"unknown baseline {name!r}: choose one of {', '.join(registry.BASELINES)}.")
     if resume:
         require(run is not None, "resume needs run: the directory of the run to continue.")

@@ -67,7 +67,7 @@ def _help(arguments: Sequence[str]) -> None:
         print(completion(VERBS, [*api.REGISTRY, *api.zoo_names()], shell), end="")
         sys.exit(0)
     if not wanted:
-        near = did_you_mean(arguments[0], VERBS)
+        near = did_you_mean(arguments[0], [*VERBS, "--help", "--version", "completion"])
         raise BadInput(f"unknown command {arguments[0]!r}{near}: choose one of {', '.join(VERBS)}.")
     print("usage: epg COMMAND [OPTIONS]\n\nEvolve a loss function; train policies with it.\n\ncommands:")
     for name, verb in VERBS.items():

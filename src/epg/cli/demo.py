@@ -34,8 +34,8 @@ def demo(root: Path, quiet: bool = False) -> list[dict[str, Any]]:
         api.check_vacant(root / family)
     began, results = time.perf_counter(), []
     for family, why in FAMILIES.items():
-        say(f"\n{family}: {why}", stderr=True)
         run, settings = api.prepare(api.settings_for(family, "laptop", seed=0), root / family)
+        say(f"\n{family}: {why}", stderr=True)
         evolve_with_bar(run, settings, "local", None)
     say(f"\n{SHIPPED}: a loss that comes with the package. It sees the reward, not the direction", stderr=True)
     with compare_beside(root / SHIPPED / "compare") as shipped:

@@ -75,6 +75,7 @@ class Compare(WithTransfer):
 
     def main(self) -> None:
         """Compare and print the table."""
+        require(bool(self.others), "--with needs a method to compare with: ppo, maml, rl2, fixed, fixed-ppo or a loss.")
         with status_line(f"the loss and {', '.join(self.others)} on {self.tasks} held-out tasks") as status:
             result = api.compare(**self.arguments, on_update=curves_on(status))
         print_result(result.to_dict(), self.json)

@@ -51,6 +51,8 @@ def _sentence(box: str, verb: Any, prog: str) -> str:
         text += f" (did you mean {' or '.join(nested)}?)" if nested else did_you_mean(wrong[1], known)
     elif choice:
         text += did_you_mean(choice[1], re.findall(r"'([^']+)'", choice[2]))
+    elif (absent := re.match(r"Missing value for argument '(\w+)'", text)) and absent[1].upper() in _positionals(verb):
+        text = f"{prog} needs {absent[1].upper()}, without --{absent[1]}"
     elif text.startswith("Missing from"):
         text = f"{prog} needs {' and '.join(it for word, it in _positionals(verb).items() if word in text)}"
     elif unread := re.match(r"Error parsing (--\S+): (.*)", text):

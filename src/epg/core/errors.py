@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Iterable
+from numbers import Integral
 
 MAX_SENTENCE = 1500
 
@@ -27,6 +28,23 @@ def require(condition: bool, sentence: str) -> None:
     """Raise BadInput with `sentence` unless `condition` holds."""
     if not condition:
         raise BadInput(sentence)
+
+
+def is_whole(value: object) -> bool:
+    """Tell whether this is a whole number: Python's or NumPy's, not a truth value and not 2.0."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def require_count(name: str, value: int) -> None:
+    """Refuse a count that is not a whole number above zero; from Python it may be anything."""
+    require(is_whole(value), f"{name} must be a whole number, not {value!r}.")
+    require(value > 0, f"{name} must be above zero, not {value}.")
+
+
+def require_seed(seed: int) -> None:
+    """Refuse a seed that is no whole number of 32 bits."""
+    require(is_whole(seed), f"seed must be a whole number, not {seed!r}.")
+    require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), not {seed}.")
 
 
 def did_you_mean(name: str, choices: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from epg.core.errors import require
+from epg.core.errors import require, require_seed
 from epg.core.rng import Split, Stream, lifetime_key, stream_key
 from epg.core.runtime import jit
 from epg.core.types import MetaParams, Rollout
@@ -64,6 +64,7 @@ class Learner:
         task_features: Any = (),
         on_update: Callable[[UpdateRecord], None] | None = None,
     ) -> None:
+        require_seed(seed)
         artefact = loss if isinstance(loss, LossArtefact) else load_loss(loss)
         self.observation_space, self.action_space = observation_space, action_space
         spaces = flat_spaces("the learner", observation_space, action_space, len(task_features))

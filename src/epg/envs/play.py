@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from epg.core.errors import BadInput, require
+from epg.core.errors import BadInput, require, require_count
 from epg.core.rng import Split
 from epg.envs.env import environment_id
 from epg.evolution.task_sampling import task_sampler
@@ -41,7 +41,7 @@ def play(
     policy: TrainedPolicy, env: str | None, episodes: int, seed: int, sample: bool, video: str | Path | None
 ) -> Episodes:
     """Play episodes; without `env` on the policy's own task. `video` names a GIF or MP4 of the first episode."""
-    require(episodes > 0, f"episodes must be above zero, not {episodes}.")
+    require_count("episodes", episodes)
     path = None if video is None else check_video(Path(video))
     name, made = _make(policy, env, "rgb_array" if path else None)
     with closing(made):

@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
-from epg.core.errors import require
+from epg.core.errors import require_count
 from epg.core.rng import Key, Split
 from epg.core.types import Experience, InnerParams, MetaParams
 from epg.evaluation.batches import in_batches
@@ -74,7 +74,7 @@ class LossGradients:
 
 def measure_gradients(loss: LossArtefact, family: str, tasks: int, seed: int) -> LossGradients:
     """Train policies with a loss and measure its gradients at every update; PPO's value network learns beside them."""
-    require(tasks > 0, f"tasks must be above zero, not {tasks}.")
+    require_count("tasks", tasks)
     settings, learned = fitting_learner(loss, family)
     found = find_family(family)
     policy = MlpPolicy(settings.policy, found.spaces)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from epg.core.errors import require
+from epg.core.errors import require, require_count, require_seed
 from epg.core.rng import Split
 from epg.core.types import LifetimeResult, MetaParams
 from epg.evaluation.batches import BATCH, in_batches, of_lifetime
@@ -172,9 +172,9 @@ def record(
 
     `on_update` is called for every update of a batch of tasks, once the batch has ended.
     """
-    require(lifetimes > 0, f"lifetimes must be above zero, not {lifetimes}.")
-    require(tasks > 0, f"tasks must be above zero, not {tasks}.")
-    require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), not {seed}.")
+    require_count("lifetimes", lifetimes)
+    require_count("tasks", tasks)
+    require_seed(seed)
     settings, family = method.settings, find_family(method.settings.family)
     policy = method.policy or MlpPolicy(settings.policy, family.spaces)
     config = inner_config(settings, method.learner, policy, family, method.obs_stats)

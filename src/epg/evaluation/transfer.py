@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from epg.core.errors import require
+from epg.core.errors import require, require_count
 from epg.settings import Settings, UnstretchedLifetime, flat, with_values
 
 
@@ -34,7 +34,7 @@ def with_updates(settings: Settings, updates: int | None, stretch: bool = False)
     """Return settings with another number of updates in a lifetime; step sizes as they were, unless stretched."""
     if updates is None:
         return settings
-    require(updates > 0, f"updates must be above zero, not {updates}.")
+    require_count("updates", updates)
     lifetime = settings.lifetime
     if stretch or lifetime.learning_rate_end is None or updates == lifetime.updates:
         return replace(settings, lifetime=replace(lifetime, updates=updates))

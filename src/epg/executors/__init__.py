@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from epg.core.errors import require
+from epg.core.errors import require, require_count
 from epg.executors.base import Arrays, Cluster, Evaluate, Executor, ExecutorFailed, Work
 from epg.executors.inline import InlineExecutor
 from epg.executors.local import LocalExecutor, available_cores
@@ -47,7 +47,8 @@ EXECUTORS: dict[str, Make] = {
 def check_executor(name: str, processes: int | None = None, cluster: Cluster | None = None) -> None:
     """Refuse an executor that cannot be made, or a cluster that does not answer, before anything is written."""
     require(name in EXECUTORS, f"there is no executor {name!r}: choose one of {', '.join(sorted(EXECUTORS))}.")
-    require(processes is None or processes > 0, f"processes must be above zero, not {processes}.")
+    if processes is not None:
+        require_count("processes", processes)
     if name != "ray":
         require(cluster is None or cluster == Cluster(), "an address or cpus are for the executor ray only.")
         return

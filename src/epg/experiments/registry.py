@@ -59,7 +59,8 @@ class FigureResult:
 
 def find_experiment(name: str) -> Experiment:
     """Return the experiment of a figure."""
-    require(name in NAMES, f"unknown figure {name!r}{did_you_mean(name, NAMES)}: choose 3 to 22, correlation or all.")
+    near = "" if name.isdigit() else did_you_mean(name, NAMES)  # no number is meant for another
+    require(name in NAMES, f"unknown figure {name!r}{near}: choose 3 to 22, correlation or all.")
     module = f"fig{int(name):02d}" if name.isdecimal() else name
     found: Experiment = importlib.import_module(f"epg.experiments.{module}").EXPERIMENT
     return found

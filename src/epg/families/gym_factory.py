@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from gymnasium.spaces import Box, Discrete
 from jax import Array
 
-from epg.core.errors import require
+from epg.core.errors import require, require_count
 from epg.core.rng import Key
 from epg.core.spaces import Spaces
 from epg.families.base import HostFamily, SimStep, StepResult, Task
@@ -122,7 +122,7 @@ def gym_family(
     assert isinstance(observed, Box | Discrete)
     assert isinstance(acted, Box | Discrete)
     assert horizon is not None
-    require(horizon > 0, f"family {name!r}: its horizon must be above zero, not {horizon}.")
+    require_count(f"family {name!r}: its horizon", horizon)
     return GymFamily(
         name=name,
         version=version,

@@ -83,7 +83,8 @@ def name_of(family: Any) -> str:
     """
     if isinstance(family, str):
         return family
-    family = family() if isinstance(family, type) else family
+    family = _made(family) if isinstance(family, type) else family
+    _check_object(family)
     name = str(getattr(family, "name", type(family).__name__))
     if is_registered(name) and load(name) is family:
         return name
@@ -95,6 +96,23 @@ def name_of(family: Any) -> str:
                     return f"{module}:{attribute}"
     _session[SESSION + name] = family
     return SESSION + name
+
+
+def _made(kind: type) -> Any:
+    """Return what a class makes without arguments."""
+    try:
+        return kind()
+    except Exception as error:  # whatever a user's class raises
+        raise BadInput(f"the class {kind.__name__} makes no family without arguments: {error}.") from error
+
+
+def _check_object(family: Any) -> None:
+    """Refuse an object that is no family, most often an environment or the function that makes one."""
+    from epg.families.base import Family  # here: it imports JAX
+
+    found = type(family).__name__
+    sentence = f"a {found} is not a family: give a name or a family (epg.gym_family makes one of environments)."
+    require(isinstance(family, Family), sentence)
 
 
 def check_known(name: str) -> None:

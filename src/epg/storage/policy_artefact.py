@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from epg.core.errors import require
+from epg.core.errors import is_whole, require
 from epg.storage.artefact import Kind
 from epg.storage.files import Tensors
 
@@ -39,6 +39,7 @@ def load_policy(path: str | Path, task: int = 0) -> PolicyArtefact:
     tensors, manifest = POLICY.load(_find(Path(path)))
     number = manifest.get("tasks")
     require(number is None or (type(number) is int and number > 0), f"{path} is damaged: 'tasks' must be above zero.")
+    require(is_whole(task), f"task must be a whole number, not {task!r}.")
     require(0 <= task < (number or 1), f"{path} holds the policies of {number or 1} tasks, counted from 0: not {task}.")
     if number is not None:
         same = all(value.ndim and len(value) == number for value in tensors.values())

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from epg.core.errors import BadInput, did_you_mean
+from epg.core.errors import BadInput, did_you_mean, require
 from epg.families.registry import REGISTRY, WRAP, is_gymnasium_id
 from epg.settings import Settings, from_dict
 from epg.storage.card_file import CARD, main_numbers, read_card
@@ -107,6 +107,8 @@ def load_loss(where: str | Path) -> Loss:
 
     RUN/first is the loss of a run before evolution.
     """
+    named = isinstance(where, str | os.PathLike)
+    require(named, f"a loss is named by its place or its name in the zoo, not by {where!r}.")
     if str(where) in zoo_names() and not os.path.exists(where):
         where = ZOO / str(where)
     if not os.path.exists(where):
