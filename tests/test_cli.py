@@ -264,6 +264,13 @@ WRONG: dict[str, tuple[str, str] | tuple[str, str, Callable[[Path], object]]] = 
         change("loss.json", "settings", "evolution", "sgima", to=1),
     ),
     "no tasks": ("compare {run} --tasks 0 --run new", "tasks must be above zero, not 0"),
+    "tasks without end": ("learn {run} --tasks 1000000000000 --run new", "tasks must be at most 1,048,576"),
+    "lifetimes without end": ("learn {run} --lifetimes 10000000 --run new", "lifetimes must be at most 1,048,576"),
+    "probing tasks without end": ("probe {run} --tasks 1000000000000 --run new", "tasks must be at most 1,048,576"),
+    "no lifetimes of a search": (
+        "baseline fixed point-goal --env-steps 9 --lifetimes 0 --run new",
+        "lifetimes must be above zero, not 0",
+    ),
     "no steps for PPO": ("compare {run} --tasks 1 --ppo-steps 0 --run new", "PPO's steps must be above zero, not 0"),
     "negative steps for PPO": ("compare {run} --ppo-steps 64 -1 --run new", "PPO's steps must be above zero, not -1"),
     "negative tasks": ("baseline ppo point-goal --tasks -3 --run new", "tasks must be above zero, not -3"),

@@ -14,7 +14,7 @@ from jax import Array
 from epg.core.errors import require
 from epg.core.rng import Split
 from epg.core.types import LifetimeResult, MetaParams
-from epg.evaluation.batches import BATCH, in_batches, of_lifetime
+from epg.evaluation.batches import BATCH, check_held_out, in_batches, of_lifetime
 from epg.evaluation.fitting import check_family, obs_stats_of, settings_of
 from epg.evaluation.statistics import Interval, bootstrap, iqm, paired_difference
 from epg.evaluation.transfer import Transfer, differences
@@ -172,9 +172,7 @@ def record(
 
     `on_update` is called for every update of a batch of tasks, once the batch has ended.
     """
-    require(lifetimes > 0, f"lifetimes must be above zero, not {lifetimes}.")
-    require(tasks > 0, f"tasks must be above zero, not {tasks}.")
-    require(0 <= seed < 2**32, f"seed must lie in [0, 2^32), not {seed}.")
+    check_held_out(tasks, seed, lifetimes)
     settings, family = method.settings, find_family(method.settings.family)
     policy = method.policy or MlpPolicy(settings.policy, family.spaces)
     config = inner_config(settings, method.learner, policy, family, method.obs_stats)
