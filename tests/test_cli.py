@@ -759,6 +759,20 @@ def test_losses_lists_whole_ones(evolved: Evolved, tmp_path: Path) -> None:
     assert "damaged" not in done.out
 
 
+@pytest.mark.parametrize("returns", [None, [], "x", {"value": None, "low": "[/x]", "high": 1}, {"value": 1e300}])
+def test_held_out_returns_that_nobody_measured_are_left_out(
+    returns: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(ZOO / "point-goal", tmp_path / "point-goal")
+    monkeypatch.setattr("epg.zoo.ZOO", tmp_path)
+    assert "28.4 (" in call("losses").out
+    held_out = json.loads((tmp_path / "point-goal" / "held_out.json").read_text())
+    (tmp_path / "point-goal" / "held_out.json").write_text(json.dumps(held_out | {"return": returns}))
+    done = call("losses")
+    assert (done.code, "point-goal" in done.out) == (0, True)
+    assert "28.4 (" not in done.out
+
+
 def test_every_loss_of_the_zoo_loads_fits_its_family_and_says_what_it_is() -> None:
     assert {path.parent.name for path in ZOO.glob("*/loss.*")} == set(zoo_names())
     listed = {it["name"]: it for it in call("losses", "--json").json}

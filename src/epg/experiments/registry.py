@@ -17,7 +17,7 @@ from epg.executors.base import explain
 from epg.experiments.base import SCALES, Data, Experiment, Scale, Verdict
 from epg.experiments.training import DAY, Trainer, check_given
 from epg.storage.checked import with_keys
-from epg.storage.files import encode_tensors, read_json, read_tensors, write_atomic, write_json
+from epg.storage.files import check_format, encode_tensors, read_json, read_tensors, write_atomic, write_json
 from epg.storage.loss_artefact import LossArtefact
 from epg.storage.metrics import MetricsWriter
 from epg.storage.run import RUN_FORMAT, Run, clear_run, new_run
@@ -153,8 +153,9 @@ def _saved(name: str, run: Path, scale: Scale) -> Data | None:
                 clear_run(run)  # killed while it was measured
         return None
     saved = read_json(path)
-    known = isinstance(saved, dict) and (saved.get("format"), saved.get("figure"), saved.get("scale"))
-    require(known == (FORMAT, name, scale.name), f"{run} holds another figure or scale: choose another --run.")
+    known = isinstance(saved, dict) and (saved.get("figure"), saved.get("scale"))
+    require(known == (name, scale.name), f"{run} holds another figure or scale: choose another --run.")
+    check_format(saved.get("format"), FORMAT, str(path), None)
     with_keys(saved, path, ("facts", "data_sha256"))
     data = Data(saved["facts"], dict(sorted(read_tensors(run / "figure.safetensors")[0].items())))
     same = saved["data_sha256"] == _digest(data)
