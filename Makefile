@@ -40,8 +40,10 @@ audit: ## known vulnerabilities of the pinned versions; says how many could not 
 	$(VENV)-audit/bin/python -m pip install -qq --disable-pip-version-check pip-audit; } || \
 	{ echo "audit: pip-audit cannot be installed (offline?): nothing was checked."; exit 0; }; \
 	said=$$($(VENV)-audit/bin/pip-audit -r constraints.txt --no-deps --disable-pip --progress-spinner off 2>&1); code=$$?; \
+	unknown=$$(echo "$$said" | grep -c "could not be audited"); all=$$(grep -c == constraints.txt); \
+	test "$$unknown" != "$$all" || { echo "audit: none of $$all versions could be looked up: nothing was checked."; exit 0; }; \
 	echo "$$said" | grep -v "could not be audited"; \
-	echo "audit: $$(echo "$$said" | grep -c "could not be audited") of $$(grep -c == constraints.txt) versions could not be looked up."; \
+	echo "audit: $$unknown of $$all versions could not be looked up."; \
 	case "$$said" in *onnectionError*|*"Failed to connect"*|*"Max retries"*) \
 	echo "audit: the list of vulnerabilities cannot be reached: nothing was checked."; exit 0;; esac; exit $$code
 

@@ -264,6 +264,13 @@ WRONG: dict[str, tuple[str, str] | tuple[str, str, Callable[[Path], object]]] = 
         change("loss.json", "settings", "evolution", "sgima", to=1),
     ),
     "no tasks": ("compare {run} --tasks 0 --run new", "tasks must be above zero, not 0"),
+    "tasks without end": ("learn {run} --tasks 1000000000000 --run new", "tasks must be at most 1,048,576"),
+    "lifetimes without end": ("learn {run} --lifetimes 10000000 --run new", "lifetimes must be at most 1,048,576"),
+    "probing tasks without end": ("probe {run} --tasks 1000000000000 --run new", "tasks must be at most 1,048,576"),
+    "no lifetimes of a search": (
+        "baseline fixed point-goal --env-steps 9 --lifetimes 0 --run new",
+        "lifetimes must be above zero, not 0",
+    ),
     "no steps for PPO": ("compare {run} --tasks 1 --ppo-steps 0 --run new", "PPO's steps must be above zero, not 0"),
     "negative steps for PPO": ("compare {run} --ppo-steps 64 -1 --run new", "PPO's steps must be above zero, not -1"),
     "negative tasks": ("baseline ppo point-goal --tasks -3 --run new", "tasks must be above zero, not -3"),
@@ -750,6 +757,20 @@ def test_losses_lists_whole_ones(evolved: Evolved, tmp_path: Path) -> None:
     epochs = [json.loads(line) for line in (evolved.path / "metrics.jsonl").read_text().splitlines()]
     assert found[0]["fitness"] == pytest.approx(sum(it["fitness_mean"] for it in epochs) / 4, rel=1e-6)
     assert "damaged" not in done.out
+
+
+@pytest.mark.parametrize("returns", [None, [], "x", {"value": None, "low": "[/x]", "high": 1}, {"value": 1e300}])
+def test_held_out_returns_that_nobody_measured_are_left_out(
+    returns: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(ZOO / "point-goal", tmp_path / "point-goal")
+    monkeypatch.setattr("epg.zoo.ZOO", tmp_path)
+    assert "28.4 (" in call("losses").out
+    held_out = json.loads((tmp_path / "point-goal" / "held_out.json").read_text())
+    (tmp_path / "point-goal" / "held_out.json").write_text(json.dumps(held_out | {"return": returns}))
+    done = call("losses")
+    assert (done.code, "point-goal" in done.out) == (0, True)
+    assert "28.4 (" not in done.out
 
 
 def test_every_loss_of_the_zoo_loads_fits_its_family_and_says_what_it_is() -> None:

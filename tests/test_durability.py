@@ -16,12 +16,15 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from namespaces import unshare
 from test_executors import wait_until
 
+from epg.api.common import write_results
 from epg.cli import main
 from epg.core.errors import BadInput
+from epg.evaluation.protocol import MethodResult
 from epg.evolution.loop import EpochMetrics, EvolutionResult, evolve_run
 from epg.evolution.runs import create_run, open_run
 from epg.recipes import preset
@@ -177,6 +180,27 @@ def test_a_directory_that_cannot_be_written_is_refused_at_once(reference: Evolut
         os.chmod(place, 0o755)
         os.chmod(place / "old", 0o755)
     assert os.listdir(place) == ["old"]
+
+
+# A run that is no longer there.
+
+
+@pytest.mark.parametrize("what", ["moved", "replaced", "policies elsewhere"])
+def test_results_are_written_into_their_own_run_only(what: str, tmp_path: Path) -> None:
+    run, strangers = Run.create(tmp_path / "run", {"format": RUN_FORMAT, "kind": "maml"}), tmp_path / "strangers"
+    strangers.mkdir()
+    results = [MethodResult("maml", "MAML", 32, np.arange(3.0), np.full((3, 64), 1.5), np.ones((3, 2)))]
+    with run.lock():
+        if what == "policies elsewhere":
+            (run.path / "policies").symlink_to(strangers)
+        else:
+            run.path.rename(tmp_path / "elsewhere")
+        if what == "replaced":
+            strangers.rename(run.path)
+            strangers = run.path
+        with pytest.raises(BadInput, match=r"was moved, deleted or replaced|policies is a symbolic link"):
+            write_results(results, FAMILY, 0, run)
+    assert list(strangers.iterdir()) == []
 
 
 # Two processes.

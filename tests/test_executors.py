@@ -433,6 +433,7 @@ def test_damaged_programs_are_dropped(tmp_path: Path) -> None:
     drop_damaged_programs(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"jit_good-cache", "other", ".checked"}
     (tmp_path / "jit_good-cache").write_bytes(program[:20])  # damaged later
+    os.utime(tmp_path / "jit_good-cache", (0, 0))  # by something that keeps times, as cp -p does
     drop_damaged_programs(tmp_path)
     assert not (tmp_path / "jit_good-cache").exists()
     drop_damaged_programs(tmp_path / "none")

@@ -20,9 +20,9 @@ from epg.evaluation.protocol import MethodResult, curves, table
 from epg.experiments import fig04, fig08, fig14, fig15, fig19, learning, lifetimes, singles
 from epg.experiments.base import SCALES, Data, Need, Verdict
 from epg.experiments.lifetimes import all_of, at_least, better, merged, panels
-from epg.experiments.registry import NAMES, find_experiment, make_figure
+from epg.experiments.registry import NAMES, _digest, find_experiment, make_figure
 from epg.experiments.training import Trainer
-from epg.storage.files import read_json
+from epg.storage.files import encode_tensors, read_json, read_tensors, write_json
 from epg.storage.metrics import read_metrics
 from epg.viz import camera
 from epg.viz.panels import Path2D
@@ -81,6 +81,32 @@ def test_a_measured_figure_is_drawn_again_from_its_data(smoke, monkeypatch):
     code, out, _ = call("5", "--scale", "smoke", "--run", root)
     (expected,) = [it["sentence"] for it in results if it["figure"] == "5"]
     assert (code, out.splitlines()[0]) == (0, expected)
+
+
+@pytest.mark.parametrize("damage", ["facts", "arrays", "no facts", "no digest", "signed"])
+def test_data_that_nobody_measured_is_refused_by_name(smoke, damage, tmp_path):
+    root, _ = smoke
+    run = tmp_path / "fig05"
+    shutil.copytree(root / "fig05", run)
+    saved, arrays = read_json(run / "figure.json"), read_tensors(run / "figure.safetensors")[0]
+    changed = {name: value + 1 for name, value in arrays.items()}
+    if damage in ("arrays", "signed"):
+        changed = {} if damage == "signed" else changed
+        (run / "figure.safetensors").write_bytes(encode_tensors(changed, {}))
+    if damage == "facts":
+        saved["facts"]["trained"] = "by somebody else"
+    if damage == "signed":
+        saved["data_sha256"] = _digest(Data(saved["facts"], {}))
+    saved.pop(GONE.get(damage, ""), None)
+    write_json(run / "figure.json", saved)
+    code, _, err = call("5", "--scale", "smoke", "--run", tmp_path)
+    reason = {"signed": "its data cannot be drawn", "no facts": "it lacks facts", "no digest": "it lacks data_sha256"}
+    assert code == 2
+    assert f"is damaged: {reason.get(damage, 'its data do not match its data_sha256')}" in err
+    assert "Traceback" not in err
+
+
+GONE = {"no facts": "facts", "no digest": "data_sha256"}
 
 
 @pytest.mark.parametrize("name", ["20", "21"])

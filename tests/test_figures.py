@@ -463,3 +463,21 @@ def test_what_stands_beside_a_row_of_pictures_is_no_longer_than_the_row_is_high(
     figure.draw_without_rendering()
     boxes = [row.yaxis.label.get_window_extent() for row in figure.axes[::5]]
     assert all(upper.y0 > lower.y1 for upper, lower in itertools.pairwise(boxes))
+
+
+@pytest.mark.parametrize("numbers", [(3.0, -0.5), (1e90, 0.5), (3.0, 1e90)])
+def test_a_fitness_of_phi_that_nobody_measured_is_refused(tmp_path, numbers):
+    write_evolution(tmp_path, [{"epoch": 9, "phi_fitness": numbers[0], "phi_fitness_error": numbers[1]}])
+    with pytest.raises(BadInput, match=r"metrics\.jsonl is damaged: no epoch has such numbers"):
+        curves.fitness_over_epochs([tmp_path])
+
+
+@pytest.mark.filterwarnings("error")
+def test_labels_hold_no_control_characters_and_no_glyph_is_complained_about(tmp_path):
+    write_comparison(tmp_path)
+    results = json.loads((tmp_path / "results.json").read_text())
+    results["methods"]["epg"]["label"] = "a\x1b[31mb \U0001f994 $\\frac"
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    text = words(curves.learning_curves(tmp_path))
+    assert "a [31mb \U0001f994 $\\frac" in text
+    assert "\x1b" not in text

@@ -234,6 +234,14 @@ def test_stopped_and_resumed_it_ends_the_same(stopped, damage, reference, tmp_pa
         ({"weights": np.zeros((1, 3), np.float32)}, {"env_steps": 0, "late_count": 0}),
         ({}, {"env_steps": 0}),
         ({"late_sum": None}, {"env_steps": 0, "late_count": 0}),
+        ({}, {"env_steps": -1, "late_count": 0}),
+        ({}, {"env_steps": 0, "late_count": 1.5}),
+        ({}, {"env_steps": True, "late_count": 0}),
+        ({"weights": np.full((2, 5), np.nan, np.float32)}, {"env_steps": 0, "late_count": 0}),
+        ({"weights": np.zeros((2, 5))}, {"env_steps": 0, "late_count": 0}),
+        ({"obs_mean": np.zeros(3, np.float32)}, {"env_steps": 0, "late_count": 0}),
+        ({"obs_std": np.zeros(4, np.float32)}, {"env_steps": 0, "late_count": 0}),
+        ({"obs_mean": None, "obs_std": None}, {"env_steps": 0, "late_count": 0}),
     ],
 )
 def test_a_checkpoint_of_another_search_is_refused(tensors, info, tmp_path):
@@ -253,6 +261,8 @@ def test_a_checkpoint_of_another_search_is_refused(tensors, info, tmp_path):
         (lambda: Search(SETTINGS, SearchSettings(0)), "env_steps must be above zero"),
         (lambda: SearchSettings(10, population=3), r"population \(3\) must be even"),
         (lambda: SearchSettings(10, population=0), r"population \(0\) must be even"),
+        (lambda: SearchSettings(10, population=10**12), r"fixed\.population must be at most 1,048,576"),
+        (lambda: SearchSettings(10, sigma=-1.0), r"fixed\.sigma must be above zero"),
     ],
 )
 def test_bad_settings_are_refused(make, sentence):

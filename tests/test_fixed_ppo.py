@@ -237,6 +237,7 @@ def test_another_seed_gives_another_policy(reference):
     [
         (lambda: FixedPPOTraining(SETTINGS, FixedPPOSettings()), "env_steps must be above zero"),
         (lambda: replace(OPTIONS, tasks=0), r"fixed-ppo\.tasks must be above zero"),
+        (lambda: replace(OPTIONS, tasks=2**20), r"tasks x task_steps asks for arrays of more than 16,777,216 numbers"),
         (lambda: replace(OPTIONS, step_size=0.0), r"fixed-ppo\.step_size must be above zero"),
         (lambda: replace(OPTIONS, env_steps=-1), r"fixed-ppo\.env_steps must not be negative"),
     ],

@@ -338,3 +338,13 @@ def test_what_is_not_a_run_is_refused(tmp_path):
     (tmp_path / "results.json").write_text(json.dumps(results))
     with pytest.raises(BadInput, match=r"results\.json is damaged"):
         write_report(tmp_path)
+
+
+def test_a_comparison_elsewhere_is_not_drawn_into(tmp_path):
+    (tmp_path / "run").mkdir()
+    write_evolution(tmp_path / "run")
+    write_results(tmp_path / "strangers")
+    (tmp_path / "run" / "compare").symlink_to(tmp_path / "strangers")
+    with pytest.raises(BadInput, match=r"run/compare is a symbolic link, which is not followed"):
+        write_report(tmp_path / "run")
+    assert not (tmp_path / "strangers" / "figures").exists()

@@ -25,7 +25,7 @@ from epg.storage.files import encode_tensors, write_json
 from epg.storage.loss_artefact import load_loss, save_loss
 from epg.storage.metrics import MetricsWriter
 from epg.storage.policy_artefact import load_policy, save_policy
-from epg.storage.run import CHECKPOINT_FORMAT, RUN_FORMAT, Run
+from epg.storage.run import CHECKPOINT_FORMAT, RUN_FORMAT, Run, is_locked, new_run
 
 PHI = np.linspace(-1, 1, 257, dtype=np.float32)
 MANIFEST = {
@@ -185,6 +185,40 @@ def test_a_run_that_is_no_longer_there_is_noticed_and_a_strangers_left_alone(wha
                 write()
     assert run.path.exists() == (what == "replaced")
     assert what != "replaced" or os.listdir(run.path) == ["config.json"]
+
+
+@pytest.mark.parametrize("what", ["ours", "moved", "deleted", "replaced", "replaced by an empty one"])
+def test_a_run_that_fails_is_removed_unless_a_strangers_took_its_place(what: str, tmp_path: Path) -> None:
+    path, elsewhere = tmp_path / "new" / "run", tmp_path / "elsewhere"
+
+    def fail() -> None:
+        with new_run(path, CONFIG) as run, MetricsWriter(run) as metrics:
+            metrics.write(0, {"a": 1})
+            if what != "ours":
+                path.rename(elsewhere)
+            if what == "deleted":
+                shutil.rmtree(elsewhere)
+            if what.startswith("replaced"):
+                path.mkdir()
+            if what == "replaced":
+                (path / "thesis.tex").write_text("mine")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert path.exists() == what.startswith("replaced")
+    assert what != "replaced" or (path / "thesis.tex").read_text() == "mine"
+    assert (tmp_path / "new").exists() == (what != "ours")
+    assert elsewhere.exists() == (what not in ("ours", "deleted"))
+
+
+def test_a_new_run_is_locked_until_it_is_whole(tmp_path: Path) -> None:
+    with new_run(tmp_path / "run", CONFIG) as run:
+        assert is_locked(run.path)
+        with pytest.raises(BadInput, match="in use"), Run.open(run.path).lock():
+            pass
+    with run.lock():
+        pass
 
 
 @pytest.mark.parametrize("name", ["checkpoints", "tensorboard", "metrics.jsonl", ".lock", "logs"])

@@ -1,7 +1,9 @@
 """Policies out of a run: they act as the network says, survive saving, and play in any environment that fits."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import jax
@@ -127,6 +129,28 @@ def test_damage_is_refused(learned: dict[str, LearningResult], tmp_path: Path) -
             epg.load_policy(tmp_path / str(number))
 
 
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"seed": None}, "is damaged: it lacks 'seed'"),
+        ({"seed": "x"}, "'seed' must be int, not str"),
+        ({"seed": -1}, "'seed' must not be negative"),
+        ({"baseline": "maml"}, "is damaged: it lacks 'options'"),
+        ({"baseline": ["maml"], "options": {}}, "'baseline' must be str, not list"),
+        ({"baseline": "fixed", "options": []}, "'options' must be dict, not list"),
+        ({"family": "goal-ant@forward-backward"}, "the policy is for goal-ant@forward-backward: name an environment"),
+    ],
+)
+def test_what_somebody_wrote_into_a_manifest_is_a_sentence(
+    learned: dict[str, LearningResult], changes: dict[str, Any], sentence: str, tmp_path: Path
+) -> None:
+    policy = learned["random-pendulum"].policies[0]
+    manifest = {name: it for name, it in (policy.manifest | changes).items() if it is not None}
+    save_policies(tmp_path, [replace(policy, manifest=manifest)])
+    with pytest.raises(BadInput, match=sentence):
+        epg.act(tmp_path, episodes=1)
+
+
 def test_playing_is_an_ordinary_loop(learned: dict[str, LearningResult], capsys: pytest.CaptureFixture[str]) -> None:
     """random-pendulum's policies also fit Gymnasium's Pendulum-v1: the return is that of a loop written by hand."""
     run, env = learned["random-pendulum"].run, gymnasium.make("Pendulum-v1")
@@ -169,6 +193,7 @@ def test_without_an_environment_it_plays_its_own_task(learned: dict[str, Learnin
         ({"episodes": 0}, "episodes must be above zero"),
         ({"video": "x.avi"}, r"a video is a GIF or an MP4: name it x\.gif"),
         ({"video": "nowhere/x.gif"}, "there is no directory nowhere"),
+        ({"seed": -1, "sample": True}, "the seed must not be negative: -1"),
         ({"video": "x.gif"}, "cannot be rendered as 'rgb_array'"),
     ],
 )

@@ -101,6 +101,14 @@ def test_what_cannot_be_watched_is_refused(tmp_path: Path, kind: str, port: int,
         WatchServer(tmp_path / "run", port)
 
 
+@pytest.mark.parametrize("settings", [None, [], {"evolution": []}, {"evolution": {"lifetimes": "x"}}])
+def test_a_damaged_config_is_refused_at_once(tmp_path: Path, settings: object) -> None:
+    config = {"format": RUN_FORMAT, "kind": "evolve", "family": "x", "settings": settings}
+    Run.create(tmp_path / "run", config)
+    with pytest.raises(BadInput, match=r"config\.json is damaged"):
+        WatchServer(tmp_path / "run").server_close()
+
+
 def test_a_taken_port_is_refused(run: Run, server: WatchServer, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(["watch", str(run.path), "--port", str(server.server_address[1])])

@@ -12,7 +12,7 @@ from epg.core.errors import require
 from epg.families.registry import SESSION, is_registered, name_of
 from epg.recipes import ppo_settings, recipe_of
 from epg.settings import Settings, from_dict
-from epg.storage.files import encode_tensors, write_atomic, write_json
+from epg.storage.files import encode_tensors, make_directory, write_atomic, write_json
 from epg.storage.loss_artefact import LossArtefact
 from epg.storage.metrics import MetricsWriter
 from epg.storage.policy_artefact import POLICIES
@@ -121,17 +121,19 @@ def record_methods(
 
             tasks, seed, lifetimes = held_out
             results = [record(it, tasks, seed, lifetimes=lifetimes, on_update=tell) for it in methods]
-        return write_results(results, family, seed, path)
+        return write_results(results, family, seed, made)
 
 
-def write_results(results: list[MethodResult], family: str, seed: int, path: Path) -> LearningResult:
-    """Write recorded lifetimes into a run directory, with their policies, figure and report."""
+def write_results(results: list[MethodResult], family: str, seed: int, run: Run) -> LearningResult:
+    """Write recorded lifetimes into a run that is locked, with their policies, figure and report."""
     from epg.evaluation.protocol import curves, table
     from epg.evaluation.result import LearningResult
     from epg.policies.trained import save_policies
     from epg.viz.report import write_report
 
-    summary = table(results, family, seed)
+    summary, path = table(results, family, seed), run.path
+    run.check_place()
+    make_directory(path / POLICIES)
     write_atomic(path / "curves.safetensors", encode_tensors(curves(results), {}))
     for method in results:
         save_policies(path / POLICIES / method.method, method.policies)

@@ -69,6 +69,7 @@ def probe(
                 on_probe(f"{len(results)} probes done, the last: {result.name}")
         gradients = measure_gradients(artefact, family, tasks, seed)
         card = LossCard(path, family, seed, artefact.manifest["sha256"], tuple(results), gradients)
+        made.check_place()
         write_json(path / CARD, card.to_dict())
         report(path)
     if isinstance(loss, str | Path) and os.path.isdir(loss) and family == artefact.manifest["family"]:

@@ -20,7 +20,7 @@ from epg.api.common import (
     ppo_for,
     record_methods,
 )
-from epg.core.errors import did_you_mean, require, require_count
+from epg.core.errors import BadInput, did_you_mean, require, require_count
 from epg.evaluation.transfer import Transfer, with_updates
 from epg.families.registry import name_of
 from epg.recipes import preset
@@ -185,7 +185,12 @@ def _trained_run(named: str, family: str) -> Path:
         return Path(named)
     found = []
     for config in RUNS.glob("*/config.json"):
-        content = Run.open(config.parent).config if (config.parent / "policy.json").is_file() else {}
+        if not (config.parent / POLICY.manifest).is_file():
+            continue
+        try:
+            content = Run.open(config.parent).config
+        except BadInput:
+            continue  # a damaged neighbour is none of this family's business
         if (content.get("kind"), content.get("family")) == (named, family):
             found.append(config)
     hint = f"epg baseline {named} {family} --env-steps N"

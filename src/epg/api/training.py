@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epg.api.common import LIFETIMES, FamilyLike, check_reachable, new_run_path, resumed_settings, write_results
-from epg.core.errors import require, require_count
+from epg.core.errors import require
 from epg.executors import check_executor
 from epg.families.registry import name_of
 from epg.recipes import meta_learner, preset
@@ -45,13 +45,13 @@ def train_baseline(
     """
     from epg.baselines import registry
     from epg.evaluation import protocol
+    from epg.evaluation.batches import check_held_out
     from epg.evaluation.trained_policies import policy_methods
 
     check_executor(executor, processes)
     family = name_of(family)
     check_reachable(family, executor)
-    require_count("tasks", tasks)
-    require_count("lifetimes", lifetimes)
+    check_held_out(tasks, seed, lifetimes)
     require(name in registry.BASELINES, f"unknown baseline {name!r}: choose one of {', '.join(registry.BASELINES)}.")
     if resume:
         require(run is not None, "resume needs run: the directory of the run to continue.")
@@ -62,10 +62,11 @@ def train_baseline(
         settings = preset(family, "laptop", seed=seed)
         chosen = _baseline_options(name, settings, int(env_steps or 0), options)
         opened = registry.start(name, settings, chosen, Path(run or new_run_path(f"{name}-{family}")))
-    trained = registry.finish(name, opened, on_step, executor, processes)
-    methods = policy_methods(trained, settings)
-    results = [protocol.record(it, tasks, settings.seed, lifetimes=lifetimes) for it in methods]
-    return write_results(results, family, settings.seed, opened.path)
+    with opened.lock():
+        trained = registry.finish_locked(name, opened, on_step, executor, processes)
+        methods = policy_methods(trained, settings)
+        results = [protocol.record(it, tasks, settings.seed, lifetimes=lifetimes) for it in methods]
+        return write_results(results, family, settings.seed, opened)
 
 
 def _baseline_options(name: str, settings: Settings, env_steps: int, given: Any) -> Any:

@@ -24,6 +24,7 @@ from epg.core.errors import require
 from epg.core.rng import Split, Stream, run_key
 from epg.core.runtime import jit
 from epg.evolution.fitness import centred_ranks
+from epg.evolution.loop import stats_of
 from epg.evolution.observation_stats import measure_observations
 from epg.evolution.task_sampling import task_sampler
 from epg.evolution.worker import evolution_family
@@ -37,6 +38,7 @@ from epg.lifetime.scan_driver import score_policy
 from epg.lifetime.update import InnerConfig
 from epg.policies.linear import LinearPolicy
 from epg.settings import Settings, from_dict
+from epg.settings.checks import require_positive
 from epg.storage.run import Run
 
 BUILD = "epg.baselines.fixed_policy:build"
@@ -60,6 +62,7 @@ class SearchSettings:
 
     def __post_init__(self) -> None:
         require(self.population > 0 and self.population % 2 == 0, f"population ({self.population}) must be even.")
+        require_positive(self, "fixed", "population", "sigma", "step_size")
 
 
 @dataclass(frozen=True)
@@ -170,11 +173,13 @@ class Search(Training):
     def restore(self, tensors: Arrays, info: dict[str, Any], step: int) -> None:
         """Continue from a checkpoint."""
         for name in ("weights", "late_sum"):
-            if tensors[name].shape != self.weights.shape:
-                raise ValueError(f"{name} has another shape")
+            if (tensors[name].shape, tensors[name].dtype) != (self.weights.shape, np.float32):
+                raise ValueError(f"{name} has another shape or dtype")
+        self.obs_stats = stats_of(tensors, self.family.spaces.observation)
+        if self.obs_stats is None:
+            raise ValueError("it has no observation statistics")
         self.weights, self.late_sum = tensors["weights"].copy(), tensors["late_sum"].copy()
-        self.obs_stats = FixedStats(tensors["obs_mean"], tensors["obs_std"])
-        self.env_steps, self.late_count, self.step = int(info["env_steps"]), int(info["late_count"]), step
+        self.env_steps, self.late_count, self.step = info["env_steps"], info["late_count"], step
 
     def trained(self) -> tuple[LinearPolicy, np.ndarray, FixedStats]:
         """Return the policy that was found."""
@@ -208,7 +213,8 @@ def search_run(
 ) -> FixedPolicy:
     """Search in a run directory until the budget is spent, from its newest checkpoint; save the policy."""
     search = Search(*training.read_run(run, Search, SearchSettings), executor, processes)
-    training.train(run, search, on_step)
+    with run.lock():
+        training.train(run, search, on_step)
     return search.result()
 
 

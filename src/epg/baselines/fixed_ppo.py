@@ -30,7 +30,7 @@ from epg.policies.base import distribution
 from epg.policies.distributions import Distribution
 from epg.policies.mlp import MlpPolicy
 from epg.settings import Settings
-from epg.settings.checks import require_positive
+from epg.settings.checks import require_positive, require_small
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class FixedPPOSettings:
 
     def __post_init__(self) -> None:
         require_positive(self, "fixed-ppo", "tasks", "task_steps", "update_epochs", "minibatches", "step_size")
+        require_small("fixed-ppo: tasks x task_steps", self.tasks, self.task_steps)
         require(self.env_steps >= 0, f"fixed-ppo.env_steps must not be negative, not {self.env_steps}.")
 
 

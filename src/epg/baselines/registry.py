@@ -33,6 +33,14 @@ def finish(
     name: str, run: Run, on_step: Callable[[Any], None] | None, executor: str, processes: int | None
 ) -> TrainedPolicy:
     """Train in a run directory until the budget is spent; only the search for a fixed policy uses several processes."""
+    with run.lock():
+        return finish_locked(name, run, on_step, executor, processes)
+
+
+def finish_locked(
+    name: str, run: Run, on_step: Callable[[Any], None] | None, executor: str, processes: int | None
+) -> TrainedPolicy:
+    """Do the same in a run that the caller has locked, and goes on to write into."""
     kind, options = BASELINES[name]
     settings, chosen = read_run(run, kind, options)
     training = Search(settings, chosen, executor, processes) if kind is Search else kind(settings, chosen)

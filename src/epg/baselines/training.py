@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,7 +22,7 @@ from epg.policies.base import Params
 from epg.policies.trained import Architecture, TrainedPolicy, describe
 from epg.settings import Settings, from_dict, to_dict
 from epg.storage.metrics import MetricsWriter
-from epg.storage.run import RUN_FORMAT, Run
+from epg.storage.run import RUN_FORMAT, Checkpoint, Run
 
 Arrays = dict[str, np.ndarray]
 
@@ -115,7 +115,7 @@ class GradientTraining(Training):
     def restore(self, tensors: Arrays, info: dict[str, Any], step: int) -> None:
         """Continue from a checkpoint."""
         self.state = rebuilt(self.state, "state", tensors)
-        self.env_steps, self.step = int(info["env_steps"]), step
+        self.env_steps, self.step = info["env_steps"], step
 
 
 def mean_return(returns: np.ndarray) -> float:
@@ -142,28 +142,34 @@ def read_run(run: Run, training: type[Training], options: type) -> tuple[Setting
     require(run.config.get("kind") == training.kind, f"{run.path} is not {training.noun}.")
     place = run.path / "config.json"
     settings = from_dict(Settings, run.config.get("settings"), f"{place}: settings")
+    begun, version = run.config.get("family_version"), find_family(settings.family).version
+    require(
+        begun == version,
+        f"{run.path} was begun with version {begun} of {settings.family}, and this is version {version}: "
+        "start a new run.",
+    )
     return settings, from_dict(options, run.config.get("options"), f"{place}: options")
 
 
 def train(run: Run, training: Training, on_step: Callable[[Any], None] | None = None) -> None:
-    """Train in a run directory until the budget is spent, from its newest checkpoint; save the policy."""
-    with run.lock():
-        _resume(run, training)
-        with MetricsWriter.resume(run, training.step) as metrics, training.session(run):
-            try:
-                while not training.done:
-                    result = training.work()
-                    with uninterrupted():
-                        step = training.close(result)
-                        metrics.write(step.epoch, {k: v for k, v in to_dict(step).items() if k != "epoch"})
-                        if training.step % training.checkpoint_every == 0:
-                            run.save_checkpoint(training.step, training.tensors(), training.info())
-                    if on_step:
-                        on_step(step)
-            finally:
+    """Train in a run that is locked until the budget is spent, from its newest checkpoint; save the policy."""
+    _resume(run, training)
+    with MetricsWriter.resume(run, training.step) as metrics, training.session(run):
+        try:
+            while not training.done:
+                result = training.work()
                 with uninterrupted():
-                    run.save_checkpoint(training.step, training.tensors(), training.info())
-        trained_policy(training).save(run.path)
+                    step = training.close(result)
+                    metrics.write(step.epoch, {k: v for k, v in to_dict(step).items() if k != "epoch"})
+                    if training.step % training.checkpoint_every == 0:
+                        run.save_checkpoint(training.step, training.tensors(), training.info())
+                if on_step:
+                    on_step(step)
+        finally:
+            with uninterrupted():
+                run.save_checkpoint(training.step, training.tensors(), training.info())
+    run.check_place()
+    trained_policy(training).save(run.path)
 
 
 def trained_policy(training: Training) -> TrainedPolicy:
@@ -181,6 +187,18 @@ def _resume(run: Run, training: Training) -> None:
         training.begin()
         return
     try:
+        _check_state(checkpoint, training.info())
         training.restore(checkpoint.tensors, checkpoint.info, checkpoint.epoch)
     except (KeyError, ValueError, TypeError) as error:
         raise BadInput(f"the checkpoint of {run.path} does not fit {training.noun}: {error}.") from None
+
+
+def _check_state(checkpoint: Checkpoint, counts: Mapping[str, int]) -> None:
+    """Raise ValueError for what no training saved: a count that is none, a number that is not finite."""
+    for name in counts:
+        value = checkpoint.info[name]
+        if type(value) is not int or value < 0:
+            raise ValueError(f"{name} is no count")
+    for name, tensor in checkpoint.tensors.items():
+        if tensor.dtype.kind == "f" and not np.isfinite(tensor).all():
+            raise ValueError(f"{name} holds a number that is not finite")

@@ -75,7 +75,7 @@ def drop_damaged_programs(directory: Path) -> None:
         entries = [it for it in os.scandir(directory) if it.name.endswith("-cache")]
         stamp.touch()
         for entry in entries:
-            if entry.stat().st_mtime >= checked and _is_damaged(Path(entry.path)):
+            if entry.stat().st_ctime >= checked and _is_damaged(Path(entry.path)):
                 os.unlink(entry.path)
 
 

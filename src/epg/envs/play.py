@@ -12,11 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from epg.core.errors import BadInput, require, require_count
+from epg.core.errors import BadInput, require, require_count, require_seed
 from epg.core.rng import Split
 from epg.envs.env import environment_id
 from epg.evolution.task_sampling import task_sampler
-from epg.families.registry import REFERENCE, find_family, is_registered
+from epg.families.registry import REFERENCE, REGISTRY, find_family
 from epg.policies.trained import TrainedPolicy
 from epg.simulators.gym import describe, space_size, to_env_action, to_vector
 from epg.storage.files import write_atomic
@@ -42,6 +42,7 @@ def play(
 ) -> Episodes:
     """Play episodes; without `env` on the policy's own task. `video` names a GIF or MP4 of the first episode."""
     require_count("episodes", episodes)
+    require_seed(seed)
     path = None if video is None else check_video(Path(video))
     name, made = _make(policy, env, "rgb_array" if path else None)
     with closing(made):
@@ -66,7 +67,8 @@ def _make(policy: TrainedPolicy, env: str | None, render_mode: str | None) -> tu
     options: dict[str, Any] = {"render_mode": render_mode} if render_mode else {}
     family = policy.manifest["family"]
     if env is None:
-        require(is_registered(family), f"the policy is for {family}: name an environment with --env.")
+        known = family.removesuffix(REFERENCE) in REGISTRY  # the variants of families are no environments
+        require(known, f"the policy is for {family}: name an environment with --env.")
         env = environment_id(family.removesuffix(REFERENCE))
         options["physics"] = "reference" if family.endswith(REFERENCE) else "fast"
         if "task" in policy.manifest:  # a policy of a lifetime; a fixed one is for every task

@@ -14,13 +14,24 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from epg.core.errors import require, require_count, require_seed
 from epg.core.rng import Key
 from epg.families.base import Task
 from epg.lifetime.batch import Sampler
 
 BATCH = 10  # rows; larger ones are hardly faster, and a single task costs a whole batch
 
+MOST = 2**20  # tasks, and lifetimes of each: more would never end
+
 T = TypeVar("T")
+
+
+def check_held_out(tasks: int, seed: int, lifetimes: int = 1) -> None:
+    """Refuse numbers of tasks and lifetimes, and seeds, that cannot be had."""
+    for name, number in (("tasks", tasks), ("lifetimes", lifetimes)):
+        require_count(name, number)
+        require(number <= MOST, f"{name} must be at most {MOST:,}.")
+    require_seed(seed)
 
 
 def batch_with(task: int) -> tuple[Array, int]:

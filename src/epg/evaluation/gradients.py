@@ -11,10 +11,9 @@ import numpy as np
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
-from epg.core.errors import require_count
 from epg.core.rng import Key, Split
 from epg.core.types import Experience, InnerParams, MetaParams
-from epg.evaluation.batches import in_batches
+from epg.evaluation.batches import check_held_out, in_batches
 from epg.evaluation.fitting import fitting_learner, obs_stats_of
 from epg.evaluation.protocol import meta_params
 from epg.evaluation.statistics import Interval, bootstrap
@@ -74,7 +73,7 @@ class LossGradients:
 
 def measure_gradients(loss: LossArtefact, family: str, tasks: int, seed: int) -> LossGradients:
     """Train policies with a loss and measure its gradients at every update; PPO's value network learns beside them."""
-    require_count("tasks", tasks)
+    check_held_out(tasks, seed)
     settings, learned = fitting_learner(loss, family)
     found = find_family(family)
     policy = MlpPolicy(settings.policy, found.spaces)

@@ -18,9 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from epg.core.errors import require_count, require_seed
 from epg.core.rng import Key, Split
-from epg.evaluation.batches import BATCH, in_batches
+from epg.evaluation.batches import BATCH, check_held_out, in_batches
 from epg.evaluation.fitting import fitting_learner, obs_stats_of
 from epg.evaluation.gradients import LossGradients
 from epg.evaluation.interventions import (
@@ -135,8 +134,7 @@ class Probe:
     @classmethod
     def of(cls, loss: LossArtefact, family: str, tasks: int, seed: int) -> Probe:
         """Prepare the probes of a loss."""
-        require_count("tasks", tasks)
-        require_seed(seed)
+        check_held_out(tasks, seed)
         settings, learner = fitting_learner(loss, family)
         return cls(settings, learner, loss.phi, obs_stats_of(loss), tasks, seed, loss.policy_init)
 

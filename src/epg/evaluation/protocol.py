@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from epg.core.errors import require, require_count, require_seed
+from epg.core.errors import require
 from epg.core.rng import Split
 from epg.core.types import LifetimeResult, MetaParams
-from epg.evaluation.batches import BATCH, in_batches, of_lifetime
+from epg.evaluation.batches import BATCH, check_held_out, in_batches, of_lifetime
 from epg.evaluation.fitting import check_family, obs_stats_of, settings_of
 from epg.evaluation.statistics import Interval, bootstrap, iqm, paired_difference
 from epg.evaluation.transfer import Transfer, differences
@@ -172,9 +172,7 @@ def record(
 
     `on_update` is called for every update of a batch of tasks, once the batch has ended.
     """
-    require_count("lifetimes", lifetimes)
-    require_count("tasks", tasks)
-    require_seed(seed)
+    check_held_out(tasks, seed, lifetimes)
     settings, family = method.settings, find_family(method.settings.family)
     policy = method.policy or MlpPolicy(settings.policy, family.spaces)
     config = inner_config(settings, method.learner, policy, family, method.obs_stats)

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from epg import __version__
-from epg.core.errors import did_you_mean, require
+from epg.core.errors import BadInput, did_you_mean, require
 from epg.core.plain import plain
+from epg.executors.base import explain
 from epg.experiments.base import SCALES, Data, Experiment, Scale, Verdict
 from epg.experiments.training import DAY, Trainer, check_given
-from epg.storage.files import encode_tensors, read_json, read_tensors, write_atomic, write_json
+from epg.storage.checked import with_keys
+from epg.storage.files import check_format, encode_tensors, read_json, read_tensors, write_atomic, write_json
 from epg.storage.loss_artefact import LossArtefact
 from epg.storage.metrics import MetricsWriter
 from epg.storage.run import RUN_FORMAT, Run, clear_run, new_run
 from epg.viz.curves import save_figure
+from epg.viz.panels import Figure
 
 NAMES = (*(str(number) for number in range(3, 23)), "correlation")
 """Figures 3 to 22; §4.1's correlation has no figure in the paper."""
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -91,19 +96,40 @@ def make_figure(name: str, run: Path, trainer: Trainer, given: LossArtefact | No
     data = _saved(name, run, scale)
     if data is None:
         about = {"format": RUN_FORMAT, "kind": "figure", "epg": __version__, "figure": name, "scale": scale.name}
-        with new_run(run, about) as made, made.lock(), MetricsWriter(made) as metrics:
+        with new_run(run, about) as made, MetricsWriter(made) as metrics:
             lab = trainer.lab(experiment.needs(scale), given, metrics.write_update)
             measured = experiment.run(lab)
             arrays = dict(sorted(measured.arrays.items()))  # as they are read again
             data = Data(plain({**measured.facts, "trained": lab.origin()}), arrays)
+            made.check_place()
             write_atomic(run / "figure.safetensors", encode_tensors(data.arrays, {}))
-    files = save_figure(experiment.draw(data), run, run_name(name))
-    judged = experiment.verdict(data)
+        drawn, judged = experiment.draw(data), experiment.verdict(data)
+    else:
+        drawn, judged = _redrawn(experiment, data, run)
+    files = save_figure(drawn, run, run_name(name))
     result = FigureResult(
         name, run, scale.name, experiment.claim, judged.measured, _words(judged, scale), data.facts, tuple(files)
     )
-    write_json(run / "figure.json", {"format": FORMAT, "title": experiment.title, **result.to_dict()})
+    about = {"format": FORMAT, "title": experiment.title, **result.to_dict(), "data_sha256": _digest(data)}
+    write_json(run / "figure.json", about)
     return result
+
+
+def _redrawn(experiment: Experiment, data: Data, run: Path) -> tuple[Figure, Verdict]:
+    """Draw and judge what was read from disk: numbers that nobody measured can fail in any way."""
+    try:
+        return experiment.draw(data), experiment.verdict(data)
+    except Exception as error:
+        raise BadInput(
+            f"{run} is damaged: its data cannot be drawn ({explain(error)}). Remove it to measure again."
+        ) from error
+
+
+def _digest(data: Data) -> str:
+    """Return the digest of all that a figure is drawn from and judged by."""
+    read_again = json.loads(json.dumps(plain(data.facts)))  # keys that were numbers are text then
+    facts = json.dumps(read_again, sort_keys=True).encode()
+    return hashlib.sha256(facts + b"\n" + encode_tensors(data.arrays, {})).hexdigest()
 
 
 def run_name(name: str) -> str:
@@ -128,6 +154,11 @@ def _saved(name: str, run: Path, scale: Scale) -> Data | None:
                 clear_run(run)  # killed while it was measured
         return None
     saved = read_json(path)
-    known = isinstance(saved, dict) and (saved.get("format"), saved.get("figure"), saved.get("scale"))
-    require(known == (FORMAT, name, scale.name), f"{run} holds another figure or scale: choose another --run.")
-    return Data(saved["facts"], dict(sorted(read_tensors(run / "figure.safetensors")[0].items())))
+    known = isinstance(saved, dict) and (saved.get("figure"), saved.get("scale"))
+    require(known == (name, scale.name), f"{run} holds another figure or scale: choose another --run.")
+    check_format(saved.get("format"), FORMAT, str(path), None)
+    with_keys(saved, path, ("facts", "data_sha256"))
+    data = Data(saved["facts"], dict(sorted(read_tensors(run / "figure.safetensors")[0].items())))
+    same = saved["data_sha256"] == _digest(data)
+    require(same, f"{path} is damaged: its data do not match its data_sha256. Remove {run} to measure again.")
+    return data

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from epg.baselines import registry
-from epg.core.errors import require
+from epg.core.errors import BadInput, require
 from epg.evolution.estimate import MUJOCO_RATE, estimate
 from epg.evolution.loop import evolve_run
 from epg.evolution.runs import create_run, open_run
@@ -18,7 +19,6 @@ from epg.families.registry import find_family
 from epg.policies.trained import TrainedPolicy, load_policy
 from epg.recipes import meta_learner, preset
 from epg.settings import Settings, from_dict
-from epg.storage.files import read_json
 from epg.storage.loss_artefact import LOSS, LossArtefact
 from epg.storage.run import Run
 from epg.zoo import list_losses, load_loss, zoo_names
@@ -180,9 +180,10 @@ class Trainer:
         for place in (self._place(need), *places):
             if not all(os.path.isfile(place / name) for name in ("policy.json", "config.json")):
                 continue  # a policy that a loss trained has no run of its own
-            config = read_json(place / "config.json")
-            if (config.get("kind"), config.get("family")) == (need.kind, need.family):
-                return load_policy(place)
+            with contextlib.suppress(BadInput):  # a damaged one is left out, as `epg losses` does
+                config = Run.open(place).config
+                if (config.get("kind"), config.get("family")) == (need.kind, need.family):
+                    return load_policy(place)
         return None
 
     def _policy(self, need: Need, losses: dict[Need, LossArtefact]) -> TrainedPolicy:

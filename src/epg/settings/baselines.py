@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from epg.core.errors import require
-from epg.settings.checks import require_positive
+from epg.settings.checks import require_positive, require_small
 from epg.settings.policy import PolicySettings
 
 
@@ -33,6 +33,7 @@ class MamlSettings:
     def __post_init__(self) -> None:
         names = "tasks", "batch_steps", "inner_updates", "inner_step_size", "outer_step_size", "outer_epochs"
         require_positive(self, "maml", *names)
+        require_small("maml: tasks x batch_steps x inner_updates", self.tasks, self.batch_steps, self.inner_updates)
         require(self.env_steps >= 0, f"maml.env_steps must not be negative, not {self.env_steps}.")
 
 
@@ -62,4 +63,7 @@ class RL2Settings:
     def __post_init__(self) -> None:
         names = "lifetimes", "lifetime_steps", "units", "bptt_steps", "update_epochs", "minibatches", "step_size"
         require_positive(self, "rl2", *names)
+        require_small("rl2: lifetimes x lifetime_steps", self.lifetimes, self.lifetime_steps)
+        for width in (self.units, *self.policy.hidden[:1]):
+            require_small("rl2.units", 3 * self.units, width)  # of a GRU's three gates, and of the layer above
         require(self.env_steps >= 0, f"rl2.env_steps must not be negative, not {self.env_steps}.")

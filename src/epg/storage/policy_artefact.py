@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from epg.core.errors import is_whole, require
-from epg.storage.artefact import Kind
+from epg.storage.artefact import Kind, check_types
 from epg.storage.files import Tensors
 
 POLICY = Kind("policy", "policy", 1, {"policy": dict, "trained_by": str})
+OPTIONAL: dict[str, type] = {"seed": int, "task": int, "baseline": str, "options": dict}
+"""Type of what a manifest may hold besides."""
 POLICIES = "policies"
 """Folder of a run with one folder per method: the policies that it trained."""
 
@@ -37,6 +39,9 @@ def save_policy(directory: str | Path, tensors: Mapping[str, np.ndarray], manife
 def load_policy(path: str | Path, task: int = 0) -> PolicyArtefact:
     """Load the policy of a task from its directory, its files or its run, refusing anything damaged."""
     tensors, manifest = POLICY.load(_find(Path(path)))
+    check_types(manifest, {name: kind for name, kind in OPTIONAL.items() if name in manifest}, str(path))
+    for one, other in (("baseline", "options"), ("tasks", "seed"), ("task", "seed")):
+        require(one not in manifest or other in manifest, f"{path} is damaged: it lacks {other!r}.")
     number = manifest.get("tasks")
     require(number is None or (type(number) is int and number > 0), f"{path} is damaged: 'tasks' must be above zero.")
     require(is_whole(task), f"task must be a whole number, not {task!r}.")

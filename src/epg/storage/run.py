@@ -243,17 +243,23 @@ class Run:
 
 @contextlib.contextmanager
 def new_run(path: Path, config: Mapping[str, Any]) -> Iterator[Run]:
-    """Make a run that stays only if the block ends well: nothing could resume it."""
+    """Make a run, locked, that stays only if the block ends well: nothing could resume it.
+
+    What has taken its place meanwhile is left alone.
+    """
     missing = [folder for folder in (path, *path.parents) if not os.path.exists(folder)]
     run = Run.create(path, config)
-    try:
-        yield run
-    except BaseException:
-        clear_run(path)
-        for folder in missing:
-            with contextlib.suppress(OSError):  # somebody else uses it, too
-                folder.rmdir()
-        raise
+    with run.lock():
+        try:
+            yield run
+        except BaseException:
+            with contextlib.suppress(BadInput):  # the first error is the one to tell
+                run.check_place()
+                clear_run(path)
+                for folder in missing:
+                    with contextlib.suppress(OSError):  # somebody else uses it, too
+                        folder.rmdir()
+            raise
 
 
 def is_locked(path: Path) -> bool:

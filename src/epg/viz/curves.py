@@ -6,6 +6,7 @@ The only module that imports matplotlib. In order: the figures, their curves, ho
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +16,9 @@ import numpy as np
 from matplotlib import colormaps, style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
-from epg.core.errors import require
+from epg.core.errors import printable, require
 from epg.storage.files import make_directory, read_tensors, write_atomic
 from epg.viz.run_reader import (
     Epochs,
@@ -338,11 +340,16 @@ def add_note(figure: Figure, sentences: Sequence[str]) -> None:
 def save_figure(figure: Figure, run: Path, name: str) -> list[Path]:
     """Write PNG, SVG and PDF without dates or versions, so that the same run gives the same bytes."""
     make_directory(run / "figures")
+    for text in figure.findobj(Text):  # names and labels come from files
+        clean = "\n".join(map(printable, text.get_text().split("\n")))
+        if clean != text.get_text():
+            text.set_text(clean)
     paths = []
     pdf = dict.fromkeys(("Creator", "Producer", "CreationDate"))
     for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None}), ("pdf", pdf)):
         drawn = io.BytesIO()
-        with style.context(["default", STYLE]):
+        with style.context(["default", STYLE]), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)  # a box is drawn in its place
             figure.savefig(drawn, format=kind, metadata=metadata)
         figure.set_layout_engine("none")  # what the first format was laid out as, the others are: half of the time
         paths.append(run / "figures" / f"{name}.{kind}")

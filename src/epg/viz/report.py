@@ -45,7 +45,9 @@ def write_report(run: Path) -> Path:
     seeds, comparison, card, evolution = _seeds(run), _comparison(run), _card(run), None
     if seeds is None and comparison is None and (card is None or _is_evolution(run)):
         evolution = _evolution(run)
-        comparison = _comparison(run / "compare")
+        beside = run / "compare"
+        require(not os.path.islink(beside), f"{beside} is a symbolic link, which is not followed: remove it.")
+        comparison = _comparison(beside)
     config = read_object(run / "config.json") if os.path.isfile(run / "config.json") else {}
     parts = [part for part in (seeds, evolution, comparison, card) if part]
     page = (

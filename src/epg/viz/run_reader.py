@@ -147,9 +147,12 @@ def read_epochs(run: Path) -> Epochs:
 
 def read_phi_fitness(run: Path) -> Floats:
     """Read where phi itself was measured: epoch, mean fitness and its standard error, [measurements, 3]."""
-    names = "epoch", "phi_fitness", "phi_fitness_error"
-    rows = [[line.get(name) for name in names] for line in read_metrics(run / "metrics.jsonl")]
-    return np.array([row for row in rows if all(type(value) in (int, float) for value in row)], float).reshape(-1, 3)
+    names, path = ("epoch", "phi_fitness", "phi_fitness_error"), run / "metrics.jsonl"
+    rows = [[line.get(name) for name in names] for line in read_metrics(path)]
+    known = np.array([row for row in rows if all(type(value) in (int, float) for value in row)], float).reshape(-1, 3)
+    usual = bool((np.abs(known) <= LARGEST).all() and (known[:, 2] >= 0).all())
+    require(usual, f"{path} is damaged: no epoch has such numbers.")
+    return known
 
 
 def read_cosines(run: Path, last: int = 20) -> dict[str, float]:

@@ -14,7 +14,7 @@ from epg.core.plain import plain
 from epg.storage.files import read_bytes
 from epg.storage.metrics import read_metrics
 from epg.storage.run import Run
-from epg.viz.run_reader import read_cosines, read_phi_fitness
+from epg.viz.run_reader import read_config, read_cosines, read_phi_fitness
 
 LOOPBACK = "127.0.0.1"
 PAGE = Path(__file__).parent / "templates" / "watch.html"
@@ -70,6 +70,7 @@ class WatchServer(ThreadingHTTPServer):
         self.run = Run.open(run)
         require(self.run.config.get("kind") == "evolve", f"{run} is not an evolution: only one can be watched.")
         require(0 <= port < 65536, f"a port lies between 0 and 65535, not at {port}.")
+        read_config(self.run.path)  # refuses a damaged one now, instead of with every answer
         try:
             super().__init__((LOOPBACK, port), _Handler)
         except OSError as error:

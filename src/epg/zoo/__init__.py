@@ -14,7 +14,7 @@ from epg.core.errors import BadInput, did_you_mean, require
 from epg.families.registry import REGISTRY, WRAP, is_gymnasium_id
 from epg.settings import Settings, from_dict
 from epg.storage.card_file import CARD, main_numbers, read_card
-from epg.storage.files import read_json
+from epg.storage.checked import interval, read_object
 from epg.storage.loss_artefact import LOSS, LossArtefact
 from epg.storage.loss_artefact import load_loss as load_artefact
 
@@ -140,9 +140,15 @@ def list_losses(runs: Path) -> Iterator[LossEntry]:
                 continue
             name = manifest.parent.name if shipped else str(manifest.parent)
             digest = artefact.manifest["sha256"]
-            held_out = _measured(read_json, manifest.parent / HELD_OUT, "sha256", digest) if shipped else None
+            held_out = _measured(_read_held_out, manifest.parent / HELD_OUT, "sha256", digest) if shipped else None
             card = _measured(read_card, manifest.parent / CARD, "loss", digest)
             yield LossEntry(name, shipped, artefact, settings, held_out, card)
+
+
+def _read_held_out(path: Path) -> dict[str, Any]:
+    """Read returns on held-out tasks; a number that was not finite is NaN."""
+    content = read_object(path, "sha256", "return")
+    return {**content, "return": interval(content["return"], path)}
 
 
 def _measured(read: Callable[[Path], Any], path: Path, key: str, digest: str) -> dict[str, Any] | None:
