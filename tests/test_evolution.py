@@ -146,6 +146,25 @@ def test_an_epoch_is_the_sum_of_its_parts() -> None:
     assert epoch.env_steps == settings.evolution.lifetimes * steps
 
 
+def test_what_lasts_longer_moves_phi_and_not_the_record() -> None:
+    """With `evolution.survival` phi goes where return + survival x share of the time limit goes."""
+    plain, bonus = Evolution(smoke()), Evolution(smoke(survival=10.0))
+    by_hand = Evolution(smoke())
+    population = plain.ask()
+    number = plain.settings.evolution.lifetimes
+    fitness, survived = np.linspace(3, 1, number, dtype=np.float32), np.linspace(0, 1, number, dtype=np.float32)
+
+    def results(fitness: np.ndarray) -> list[ShardResult]:
+        counts = np.zeros(number, np.int32)
+        return [ShardResult(fitness, survived, counts, counts, counts, np.zeros((number, 0), np.float32))]
+
+    records = [it.tell(population, results(fitness), 0.0) for it in (plain, bonus)]
+    by_hand.tell(population, results(fitness + 10 * survived), 0.0)
+    np.testing.assert_array_equal(bonus.strategy.phi, by_hand.strategy.phi)
+    assert np.abs(bonus.strategy.phi - plain.strategy.phi).max() > 0
+    assert records[0].fitness_mean == records[1].fitness_mean == pytest.approx(2)
+
+
 def test_phi_itself_is_measured_beside_its_population(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = smoke()
     evolution, plain = Evolution(settings), Evolution(settings)
@@ -183,7 +202,7 @@ def test_a_shard_is_its_lifetimes() -> None:
     meta = MetaParams(jnp.asarray(request.phi), jnp.zeros(()), jnp.zeros((len(request.task), 0)))
     theirs = run(meta, jnp.asarray(request.task), jnp.asarray(request.epoch))
     np.testing.assert_array_equal(ours.fitness, theirs.final_return)
-    for name in ("nonfinite", "diverged", "env_steps"):
+    for name in ("survived", "nonfinite", "diverged", "env_steps"):
         np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
 
 

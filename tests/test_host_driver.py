@@ -111,6 +111,7 @@ def test_host_driver_is_the_scan_driver(name, start):
     np.testing.assert_allclose(ours.episode_return, theirs.episode_return, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(ours.kl, theirs.kl, rtol=1e-2, atol=1e-6)
     np.testing.assert_allclose(ours.final_return, theirs.final_return, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(ours.survived, theirs.survived, rtol=1e-6)
     for part in ("policy", "normalizer", "window"):
         for a, b in zip(*(jax.tree.leaves(getattr(it, part)) for it in (ours, theirs)), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)

@@ -15,7 +15,6 @@ from epg.evolution.strategy import Strategy
 from epg.evolution.vector import EvolvedVector
 from epg.learners.learned import LearnedLoss
 from epg.lifetime.update import minibatches
-from epg.loss.blocks import shares
 from epg.loss.inputs import constant_columns, head_columns, row_columns, width_of
 from epg.loss.modulation import (
     RIDGE,
@@ -30,12 +29,10 @@ from epg.loss.modulation import (
 from epg.loss.network import memory_output
 from epg.policies.mlp import MlpPolicy
 from epg.settings import EvolutionSettings, GuidanceSettings, LifetimeSettings, PolicySettings, Settings
-from epg.settings.evolution import part_factors
 
 REWARD = small_loss(inputs=("reward",), modulation="reward", mixes=3)
 TRANSITIONS = small_loss(modulation="transitions", mixes=3)
 FEATURES = small_loss(inputs=("task-features",), modulation="task-features", mixes=3)
-ALIKE = part_factors(())
 KINDS = {"reward": REWARD, "transitions": TRANSITIONS, "task-features": FEATURES}
 
 
@@ -248,8 +245,7 @@ def test_a_modulated_loss_without_reward_cannot_see_it(rng):
 def test_mixes_stay_fixed_while_the_rest_evolves():
     learner = learned(REWARD)
     phi = learner.initial_phi(jax.random.key(0))
-    share = shares(REWARD, CONTINUOUS, ALIKE)
-    strategy = Strategy(EvolutionSettings(noise_vectors=4, lifetimes=4, shard=4), phi, share)
+    strategy = Strategy(EvolutionSettings(noise_vectors=4, lifetimes=4, shard=4), phi, learner.shares())
     np.testing.assert_array_equal(strategy.phi, phi)
     population = strategy.ask(jax.random.key(1))
     strategy.tell(population, np.array([0.5, -0.1, 0.1, -0.5], np.float32))
@@ -262,21 +258,20 @@ def test_mixes_stay_fixed_while_the_rest_evolves():
 
 def test_factors_say_how_far_each_part_moves():
     learner = learned(small_loss(inputs=("reward", "task-features"), modulation="reward", mixes=3))
-    factors = part_factors(("mixes=3", "rest=0.25"))
-    share = learner.unravel(jnp.asarray(shares(learner.loss, CONTINUOUS, factors)))
+    shares = learner.unravel(jnp.asarray(learner.shares(("mixes=3", "rest=0.25"))))
     columns = head_columns(learner.loss, CONTINUOUS)
     constants = constant_columns(learner.loss, CONTINUOUS)
     width = width_of(columns)
     factor = {"observation": 1, "action": 0.25, "done": 0.25, "policy": 0.25, "reward": 0.25}
     factor |= {"mixes x observation": 3, "mixes": 3}
     for name, rows in columns.items():
-        np.testing.assert_array_equal(share.head[rows], factor[name])
+        np.testing.assert_array_equal(shares.head[rows], factor[name])
     for name, value in {"memory": 0.25, "log_std": 0.25, "task features": 1}.items():
         rows = constants[name]
-        np.testing.assert_array_equal(share.head[width + rows.start : width + rows.stop], value)
-    for leaf, value in ((share.head_bias, 1), (share.mixes, 0), (share.mix_bias, 0), (share.output, 0.25)):
+        np.testing.assert_array_equal(shares.head[width + rows.start : width + rows.stop], value)
+    for leaf, value in ((shares.head_bias, 1), (shares.mixes, 0), (shares.mix_bias, 0), (shares.output, 0.25)):
         np.testing.assert_array_equal(leaf, value)
-    np.testing.assert_array_equal(*(shares(learner.loss, CONTINUOUS, it) > 0 for it in (ALIKE, factors)))
+    np.testing.assert_array_equal(learner.shares() > 0, learner.shares(("mixes=3", "rest=0.25")) > 0)
 
 
 @pytest.mark.parametrize("factor", ["rest", "rest=", "rest=x", "rest=-1", "rest=nan", "head=2", "=2", "rest=1e9"])
@@ -288,46 +283,9 @@ def test_a_factor_that_is_none_is_refused(factor):
 def test_factors_must_leave_something_to_evolve():
     evolution = EvolutionSettings(factors=("target=0", "rest=0"))
     mixing = EvolvedVector(Settings("point", loss=replace(REWARD, window=64), evolution=evolution), CONTINUOUS)
-    assert mixing.moves[0].any()  # the weights on mixes are left
+    assert mixing.share.any()  # the weights on mixes are left
     with pytest.raises(BadInput, match=r"evolution\.factors leave nothing of this loss to evolve"):
-        _ = EvolvedVector(Settings("point", loss=small_loss(window=64), evolution=evolution), CONTINUOUS).moves
-
-
-@pytest.mark.parametrize("factors", [(), ("rest=0",)])
-def test_tied_losses_are_the_distance_to_one_target(factors, rng):
-    """Each loss of the population: 0.8 sum |m - target| for one linear target, whatever else the head sees."""
-    loss = replace(REWARD, window=64, hidden=2 * CONTINUOUS.action + 1)
-    evolution = EvolutionSettings(noise_vectors=4, lifetimes=4, shard=4, factors=factors, tied=True)
-    vector = EvolvedVector(Settings("point", loss=loss, evolution=evolution), CONTINUOUS)
-    strategy = Strategy(evolution, vector.initial(), *vector.moves)
-    np.testing.assert_allclose(strategy.phi, vector.initial(), atol=1e-7)
-    even, odd = 2 * np.arange(CONTINUOUS.action), 2 * np.arange(CONTINUOUS.action) + 1
-    for epoch in range(3):
-        population = strategy.ask(jax.random.key(epoch))
-        for phi in (*population, strategy.phi):
-            head, bias = (getattr(vector.learned.unravel(jnp.asarray(phi)), it) for it in ("head", "head_bias"))
-            np.testing.assert_allclose(head[:, odd], -head[:, even], atol=1e-7)
-            np.testing.assert_allclose(bias[odd], -bias[even], atol=1e-7)
-        strategy.tell(population, rng.normal(size=4).astype(np.float32))
-    assert np.abs(population[0] - population[1]).max() > 0.01
-    assert np.abs(strategy.phi - vector.initial()).max() > 0.01
-
-
-def test_tied_units_need_a_target_action():
-    with pytest.raises(BadInput, match=r"evolution\.tied needs loss\.init target-action"):
-        Settings("point", loss=replace(REWARD, window=64, init="random"), evolution=EvolutionSettings(tied=True))
-
-
-def test_what_is_tied_moves_with_its_source():
-    settings = EvolutionSettings(noise_vectors=4, lifetimes=4, shard=4)
-    phi, share, source = jnp.array([1.0, -1.0, 3.0]), jnp.array([1.0, -1.0, 2.0]), np.array([0, 0, 2])
-    plain, tied = Strategy(settings, phi), Strategy(settings, phi, share, source)
-    population = tied.ask(jax.random.key(1))
-    np.testing.assert_allclose(population[:, 0] - 1, plain.ask(jax.random.key(1))[:, 0] - 1, atol=1e-6)
-    np.testing.assert_allclose(population[:, 1], -population[:, 0], atol=1e-6)
-    tied.tell(population, np.array([0.5, -0.1, 0.1, -0.5], np.float32))
-    assert tied.phi[0] != 1
-    np.testing.assert_allclose(tied.phi[1], -tied.phi[0], atol=1e-6)
+        _ = EvolvedVector(Settings("point", loss=small_loss(window=64), evolution=evolution), CONTINUOUS).share
 
 
 def test_a_share_scales_noise_and_steps():

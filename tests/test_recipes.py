@@ -42,7 +42,7 @@ def test_paper_preset_is_table_1(family):
     assert (evolution.lifetimes, evolution.noise_vectors, lifetime.steps_per_update, lifetime.updates) == PAPER[family]
     assert (evolution.epochs, settings.guidance.epochs, evolution.anneal_epochs) == (5000, 500, 2000)
     assert (lifetime.minibatch, lifetime.update_epochs, lifetime.learning_rate, loss.window) == (32, 1, 1e-3, 512)
-    assert (evolution.step_size, evolution.step_size_end, evolution.l2, evolution.beta1) == (1e-2, 1e-3, 1e-3, 0.0)
+    assert (evolution.step_size, evolution.step_size_end, evolution.l2, evolution.betas[0]) == (1e-2, 1e-3, 1e-3, 0.0)
     # What is beyond the paper is off.
     assert (settings.guidance.learner, settings.policy.obs_stats, lifetime.replay) == ("ppo", "running", False)
     assert (evolution.antithetic, evolution.task_sharing, evolution.horizon) == (False, "none", None)

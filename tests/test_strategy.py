@@ -34,9 +34,9 @@ class NumpyStrategy:
             ascent += fitness * (row - self.phi) / scale / (V * scale)
         gradient = -ascent + 2 * s.l2 * self.phi
         self.t += 1
-        self.m = s.beta1 * self.m + (1 - s.beta1) * gradient
-        self.v = s.beta2 * self.v + (1 - s.beta2) * gradient**2
-        m, v = self.m / (1 - s.beta1**self.t), self.v / (1 - s.beta2**self.t)
+        self.m = s.betas[0] * self.m + (1 - s.betas[0]) * gradient
+        self.v = s.betas[1] * self.v + (1 - s.betas[1]) * gradient**2
+        m, v = self.m / (1 - s.betas[0] ** self.t), self.v / (1 - s.betas[1] ** self.t)
         share = min(1.0, (self.t - 1) / s.anneal_epochs)
         rate = s.step_size + share * (s.step_size_end - s.step_size)
         self.phi = self.phi - rate * m / (np.sqrt(v) + 1e-8)
@@ -48,7 +48,7 @@ class NumpyStrategy:
         {},
         {"task_sharing": "none"},
         {"l2": 0.05},
-        {"beta1": 0.9, "beta2": 0.999},
+        {"betas": (0.9, 0.999)},
         {"step_size_end": 0.001, "anneal_epochs": 4},
     ],
 )
@@ -65,7 +65,7 @@ def test_tell_is_equation_7_with_adam(rng, changes):
 
 
 def test_adam_is_optaxs(rng):
-    settings = replace(BASE, beta1=0.5)
+    settings = replace(BASE, betas=(0.5, 0.99))
     ours, adam, phi = Strategy(settings, PHI), optax.adam(0.02, b1=0.5, b2=0.99), PHI
     state = adam.init(phi)
     for epoch in range(4):
@@ -77,7 +77,7 @@ def test_adam_is_optaxs(rng):
         np.testing.assert_allclose(ours.phi, phi, rtol=1e-5, atol=1e-6)
 
 
-ARS = replace(BASE, rule="ars", task_sharing="pair", beta1=0.9, beta2=0.5)
+ARS = replace(BASE, rule="ars", task_sharing="pair", betas=(0.9, 0.5))
 
 
 def test_ars_moves_phi_by_momentum_on_a_gradient_of_length_one(rng):
@@ -126,7 +126,7 @@ def test_ars_takes_a_non_finite_return_for_the_worst_and_equal_ones_for_nothing(
 
 @pytest.mark.parametrize("rule", ["adam", "ars"])
 def test_both_rules_maximize_fitness(rule):
-    settings = replace(BASE, rule=rule, task_sharing="pair", beta1=0.5)
+    settings = replace(BASE, rule=rule, task_sharing="pair", betas=(0.5, 0.99))
     target, strategy = np.linspace(1.0, -1.0, D), Strategy(settings, PHI)
     for epoch in range(200):
         population = strategy.ask(jax.random.key(epoch))
@@ -237,8 +237,8 @@ def test_a_pair_with_one_non_finite_loss_is_lost_by_it(bad):
 
 
 def test_step_size_is_what_optax_applies():
-    # With beta1 = beta2 = 0 (nearly) Adam moves every component by exactly the step size.
-    settings = replace(BASE, step_size=0.1, step_size_end=0.02, anneal_epochs=4, beta2=1e-12)
+    # With betas of 0 (nearly) Adam moves every component by exactly the step size.
+    settings = replace(BASE, step_size=0.1, step_size_end=0.02, anneal_epochs=4, betas=(0.0, 1e-12))
     strategy = Strategy(settings, PHI)
     for epoch, expected in enumerate([0.1, 0.08, 0.06, 0.04, 0.02, 0.02, 0.02]):
         before, population = strategy.phi, strategy.ask(jax.random.key(epoch))
@@ -262,7 +262,7 @@ SHARES = {  # on noise and steps
 
 @pytest.mark.parametrize("share", SHARES)
 def test_restored_state_continues_bit_for_bit(rng, share):
-    settings = replace(BASE, step_size_end=0.001, anneal_epochs=3, l2=0.01, beta1=0.5)
+    settings = replace(BASE, step_size_end=0.001, anneal_epochs=3, l2=0.01, betas=(0.5, 0.99))
     whole = Strategy(settings, PHI, SHARES[share])
     shaped = [centred_ranks(rng.normal(size=V)) for _ in range(4)]
     for epoch in range(2):

@@ -17,6 +17,7 @@ class Lifetimes(NamedTuple):
     """Results of all lifetimes of an epoch: the population's W and, if it was measured, those of phi itself."""
 
     fitness: np.ndarray
+    survived: np.ndarray
     nonfinite: np.ndarray
     diverged: np.ndarray
     env_steps: np.ndarray

@@ -88,7 +88,7 @@ class Evolution:
 
     def start_at(self, vector: Array) -> None:
         """Begin the ES at this vector."""
-        self.strategy = Strategy(self.settings.evolution, vector, *self.vector.moves)
+        self.strategy = Strategy(self.settings.evolution, vector, self.vector.share)
 
     @property
     def evolved(self) -> dict[str, np.ndarray]:
@@ -138,7 +138,8 @@ class Evolution:
     def tell(self, population: np.ndarray, results: list[ShardResult], seconds: float) -> EpochMetrics:
         """Close an epoch: rank, move phi, and return its metrics."""
         evolution, lifetimes = self.settings.evolution, Lifetimes.of(results)
-        table = lifetimes.fitness[: evolution.lifetimes].reshape(evolution.noise_vectors, evolution.tasks_per_loss)
+        aim = lifetimes.fitness + np.float32(evolution.survival) * lifetimes.survived
+        table = aim[: evolution.lifetimes].reshape(evolution.noise_vectors, evolution.tasks_per_loss)
         shaped = shape_fitness(table, evolution.task_sharing, evolution.rule)
         cosine = half_cosines(population - self.strategy.phi, shaped, self._blocks)
         self.strategy.tell(population, shaped)

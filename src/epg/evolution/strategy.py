@@ -36,10 +36,10 @@ def optimizer(settings: EvolutionSettings, dimension: int) -> optax.GradientTran
         settings.step_size, settings.step_size_end, transition_steps=settings.anneal_epochs
     )
     if settings.rule == "ars":
-        momentum = optax.scale_by_novograd(b1=settings.beta1, b2=settings.beta2)
-        scaled = optax.chain(momentum, optax.scale((1.0 - settings.beta1) * dimension**0.5))
+        momentum = optax.scale_by_novograd(*settings.betas)
+        scaled = optax.chain(momentum, optax.scale((1.0 - settings.betas[0]) * dimension**0.5))
     else:
-        scaled = optax.scale_by_adam(b1=settings.beta1, b2=settings.beta2)
+        scaled = optax.scale_by_adam(*settings.betas)
     return optax.chain(
         optax.add_decayed_weights(2.0 * settings.l2),  # the gradient of l2 * |phi|^2
         scaled,
@@ -50,28 +50,21 @@ def optimizer(settings: EvolutionSettings, dimension: int) -> optax.GradientTran
 class Strategy:
     """Ask for perturbed losses, tell their fitness. State goes in and out as arrays by name."""
 
-    def __init__(
-        self, settings: EvolutionSettings, phi: Array, share: np.ndarray | None = None, source: np.ndarray | None = None
-    ) -> None:
+    def __init__(self, settings: EvolutionSettings, phi: Array, share: np.ndarray | None = None) -> None:
         """Start at `phi`; `share` [D] is a factor on the noise and the steps of each parameter (None: 1).
 
-        The ES works on phi / share. A parameter with share 0 stays as it is and is added afterwards. One whose
-        `source` [D] is another parameter (None: itself) moves with that one, times its own share.
+        The ES works on phi / share. A parameter with share 0 stays as it is and is added afterwards.
         """
-        size = phi.shape[0]
-        self._share = np.ones(size, np.float32) if share is None else np.asarray(share, np.float32)
-        self._source = np.arange(size) if source is None else source
-        self._evolves = (self._share != 0) & (self._source == np.arange(size))
-        self._fixed = np.zeros(size, np.float32)
-        scaled = self._scaled(np.asarray(phi))
-        self._fixed = (np.asarray(phi) - self._share * scaled[self._source]).astype(np.float32)
-        self._fixed[self._evolves] = 0.0
-        phi = jax.numpy.asarray(scaled)
+        self._share = np.ones(phi.shape, np.float32) if share is None else np.asarray(share, np.float32)
+        evolves = self._share > 0
+        self._fixed = np.where(evolves, 0.0, np.asarray(phi)).astype(np.float32)
+        scaled = np.where(evolves, np.asarray(phi) / np.where(evolves, self._share, 1.0), 0.0)
+        phi = jax.numpy.asarray(scaled.astype(np.float32))
         self._es = Open_ES(
             population_size=settings.noise_vectors,
             solution=phi,
             use_antithetic_sampling=settings.antithetic,
-            optimizer=optimizer(settings, int(self._evolves.sum())),
+            optimizer=optimizer(settings, int(evolves.sum())),
             std_schedule=optax.constant_schedule(settings.sigma),
             fitness_shaping_fn=identity_fitness_shaping_fn,
         )
@@ -81,25 +74,17 @@ class Strategy:
     @property
     def phi(self) -> np.ndarray:
         """Return the current loss parameters, [D]."""
-        return self._phi_of(np.asarray(self._state.mean))
-
-    def _phi_of(self, scaled: np.ndarray) -> np.ndarray:
-        """Return the loss parameters that the ES's vectors stand for, [..., D] -> [..., D]."""
-        return self._share * scaled[..., self._source] + self._fixed
-
-    def _scaled(self, phi: np.ndarray) -> np.ndarray:
-        """Return the vectors of the ES that stand for loss parameters; 0 where nothing evolves."""
-        free = np.where(self._evolves, phi - self._fixed, 0.0)
-        return (free / np.where(self._evolves, self._share, 1.0)).astype(np.float32)
+        return self._share * np.asarray(self._state.mean) + self._fixed
 
     def ask(self, key: Key) -> np.ndarray:
         """Return the perturbed losses of an epoch, [V, D]."""
-        return self._phi_of(np.asarray(self._es.ask(key, self._state, self._params)[0]))
+        return self._share * np.asarray(self._es.ask(key, self._state, self._params)[0]) + self._fixed
 
     def tell(self, population: np.ndarray, shaped: np.ndarray) -> None:
         """Move phi up the shaped fitness [V] (Eq. 7)."""
         key = jax.random.key(0)  # Open_ES draws nothing here
-        self._state = _typed(self._es.tell(key, self._scaled(population), -shaped, self._state, self._params)[0])
+        scaled = (population - self._fixed) / np.where(self._share > 0, self._share, 1.0)
+        self._state = _typed(self._es.tell(key, scaled, -shaped, self._state, self._params)[0])
 
     def state(self) -> dict[str, np.ndarray]:
         """Return the state of the ES by name, for a checkpoint."""

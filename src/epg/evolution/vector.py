@@ -20,11 +20,10 @@ from epg.core.errors import require
 from epg.core.rng import Stream, run_key
 from epg.core.spaces import Spaces
 from epg.learners.learned import LearnedLoss
-from epg.loss.blocks import blocks, shares, tied_entries
+from epg.loss.blocks import blocks
 from epg.loss.modulation import StatisticsScale
 from epg.policies.mlp import MlpPolicy
 from epg.settings import Settings
-from epg.settings.evolution import part_factors
 
 
 @dataclass(frozen=True)
@@ -73,20 +72,13 @@ class EvolvedVector:
         return vectors[..., :phi], vectors[..., phi:]
 
     @property
-    def moves(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the factor on the noise and the steps of each entry, 0: it does not evolve; and whose steps they are.
-
-        With `evolution.tied` the second unit of a target's pair moves as the first, with opposite sign.
-        """
-        evolution, (phi, init) = self.settings.evolution, self.sizes
-        share, source = np.ones(phi + init, np.float32), np.arange(phi + init)
-        if phi:
-            share[:phi] = shares(self.settings.loss, self.spaces, part_factors(evolution.factors))
+    def share(self) -> np.ndarray:
+        """Return the factor on the noise and the steps of each entry; 0: it does not evolve."""
+        phi, init = self.sizes
+        own = self.learned.shares(self.settings.evolution.factors) if phi else np.ones(0)
+        share = np.concatenate([own, np.ones(init)])
         require(bool(share.any()), "evolution.factors leave nothing of this loss to evolve: set one above zero.")
-        if phi and evolution.tied:
-            first, second = tied_entries(self.settings.loss, self.spaces)
-            source[second], share[second] = first, -share[first]
-        return share, source
+        return share
 
     @property
     def blocks(self) -> dict[str, np.ndarray]:

@@ -65,6 +65,8 @@ class ShardResult(_Record):
 
     fitness: np.ndarray
     """Mean return of the final policy's trajectories, NaN where anything was non-finite, [S]."""
+    survived: np.ndarray
+    """Share of the time limit that these trajectories lasted, [S]."""
     nonfinite: np.ndarray
     """Updates with a non-finite number, [S]."""
     diverged: np.ndarray
@@ -105,7 +107,7 @@ def build(config: dict[str, Any]) -> Callable[[Arrays], Arrays]:
         meta = MetaParams(*(jnp.asarray(it) for it in (request.phi, request.alpha, request.policy_init)))
         result = run(meta, jnp.asarray(request.task), jnp.asarray(request.epoch))
         end = ends(result.policy, result.normalizer) if keeps else np.zeros((len(request.task), 0), np.float32)
-        numbers = (result.final_return, result.nonfinite, result.diverged, result.env_steps, end)
-        return ShardResult(*(np.asarray(it) for it in numbers)).to_arrays()
+        counts = result.nonfinite, result.diverged, result.env_steps
+        return ShardResult(*(np.asarray(it) for it in (result.final_return, result.survived, *counts, end))).to_arrays()
 
     return evaluate

@@ -81,6 +81,7 @@ class HostDriver:
             jnp.asarray(np.stack(reached, axis=1)),
             jax.tree.map(lambda *leaves: jnp.stack(leaves, axis=1), *stats),
             jnp.asarray(scores.returns),
+            jnp.asarray(scores.steps / (lifetime.scoring_episodes * self.family.horizon), jnp.float32),
             jnp.asarray(diverged + scores.diverged),
             jnp.asarray(lifetime.steps + scores.steps),
         )

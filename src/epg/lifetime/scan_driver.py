@@ -71,11 +71,13 @@ def run_lifetime(config: InnerConfig, family: JaxFamily, task: Task, meta: MetaP
     (learner, env), (returns, reached, stats) = jax.lax.scan(one_update, carry, jnp.arange(config.lifetime.updates))
     actor = actor_of(learner.params.policy, learner.normalizer.observation)
     if family.resets:
-        scores = score(config, family, task, actor, final_carry(config.policy, env), stream_key(key, Stream.SCORE))
+        carry = final_carry(config.policy, env)
+        scores, survived = score(config, family, task, actor, carry, stream_key(key, Stream.SCORE))
     else:
-        scores = score_onward(config, family, task, actor, env, key)
+        scores, survived = score_onward(config, family, task, actor, env, key), jnp.ones(())
     simulated = config.lifetime.steps + config.lifetime.scoring_episodes * family.horizon
-    log = LifetimeLog(returns, reached, stats, scores, jnp.zeros((), jnp.int32), jnp.full((), simulated, jnp.int32))
+    no, simulated = jnp.zeros((), jnp.int32), jnp.full((), simulated, jnp.int32)
+    log = LifetimeLog(returns, reached, stats, scores, survived, no, simulated)
     return result_of(learner, log)
 
 
@@ -85,19 +87,23 @@ def draw(family: JaxFamily, task: Task, action_key: Key, reset_key: Key, steps: 
     return Draws(draw_noise(action_key, family.spaces, steps), states)
 
 
-def score(config: InnerConfig, family: JaxFamily, task: Task, actor: Actor, carry: Carry, key: Key) -> Array:
-    """Return the undiscounted returns of the scoring trajectories, [episodes]."""
+def score(
+    config: InnerConfig, family: JaxFamily, task: Task, actor: Actor, carry: Carry, key: Key
+) -> tuple[Array, Array]:
+    """Return the undiscounted returns of the scoring trajectories, [episodes], and the share of the limit they last."""
 
-    def episode(key: Key) -> Array:
+    def episode(key: Key) -> tuple[Array, Array]:
         first = family.initial_state(stream_key(key, Stream.RESET), task)
         noise = draw_noise(stream_key(key, Stream.ACTION), config.spaces, family.horizon)
         again = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (family.horizon, *jnp.shape(leaf))), first)
         env = initial_env_state(config.policy, family, task, family.initial_readout(first))._replace(carry=carry)
         _, (taken, states) = rollout(config.policy, family, task, actor, env, Draws(noise, again))
         # The loop goes on after the end of the episode; what counts is the return at its first end.
-        return states.final_return[jnp.argmax(taken.terminated | taken.truncated)]
+        last = jnp.argmax(taken.terminated | taken.truncated)
+        return states.final_return[last], (last + 1) / family.horizon
 
-    return jax.vmap(episode)(jax.random.split(key, config.lifetime.scoring_episodes))
+    returns, lasted = jax.vmap(episode)(jax.random.split(key, config.lifetime.scoring_episodes))
+    return returns, jnp.mean(lasted)
 
 
 def score_onward(config: InnerConfig, family: JaxFamily, task: Task, actor: Actor, env: EnvState, key: Key) -> Array:
@@ -113,4 +119,4 @@ def score_onward(config: InnerConfig, family: JaxFamily, task: Task, actor: Acto
 def score_policy(config: InnerConfig, family: JaxFamily, task: Task, params: Params, key: Key) -> Array:
     """Return the scores of policy parameters as they are, [episodes]; nothing is trained."""
     actor = actor_of(params, begin(config, key, jnp.zeros(0)).normalizer.observation)
-    return score(config, family, task, actor, config.policy.carry(), stream_key(key, Stream.SCORE))
+    return score(config, family, task, actor, config.policy.carry(), stream_key(key, Stream.SCORE))[0]

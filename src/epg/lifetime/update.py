@@ -140,6 +140,7 @@ class LifetimeLog(eqx.Module):
     reached: Array  # [updates] episodes that the task itself ended, not a time limit or a divergence
     updates: UpdateStats  # leaves [updates, ...]
     scores: Array  # [episodes] returns of the scoring trajectories
+    survived: Array  # share of the time limit that they lasted
     diverged: Array  # episodes that ended because the simulation diverged
     env_steps: Array  # steps simulated, scoring included
 
@@ -150,6 +151,7 @@ def result_of(state: LearnerState, log: LifetimeLog) -> LifetimeResult:
     finite = (state.nonfinite == 0) & scored
     return LifetimeResult(
         final_return=jnp.where(finite, jnp.mean(log.scores), jnp.nan),
+        survived=log.survived,
         reached=log.reached,
         episode_return=log.episode_return,
         kl=log.updates.kl,

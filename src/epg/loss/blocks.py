@@ -44,18 +44,6 @@ def shares(settings: LossSettings, spaces: Spaces, factors: Mapping[str, float])
     return np.array([known[GROUPS.get(str(it), "rest")] for it in _labels(settings, spaces)], np.float32)
 
 
-def tied_entries(settings: LossSettings, spaces: Spaces) -> tuple[np.ndarray, np.ndarray]:
-    """Return the indices into phi of the two units of each pair that makes the distance to a target action.
-
-    They begin as opposites of each other (`loss/init.py`): the weights of all their inputs, and their biases.
-    """
-    labels = _labels(settings, spaces).astype(str)
-    layer = np.flatnonzero(np.char.startswith(labels, "head: ")).reshape(-1, settings.hidden)
-    entries = np.concatenate([layer, np.flatnonzero(labels == "head bias")[None]])
-    pairs = 2 * np.arange(spaces.action)
-    return entries[:, pairs].ravel(), entries[:, pairs + 1].ravel()
-
-
 def blocks(settings: LossSettings, spaces: Spaces) -> dict[str, np.ndarray]:
     """Return the indices into phi of each block that evolves; the head's first layer is divided by its inputs."""
     labels = _labels(settings, spaces)

@@ -114,8 +114,7 @@ def paper(recipe: Recipe, family: str) -> Settings:
             step_size=1e-2,
             step_size_end=1e-3,
             anneal_epochs=2000,
-            beta1=0.0,
-            beta2=0.999,
+            betas=(0.0, 0.999),
             l2=0.001,
         ),
     )

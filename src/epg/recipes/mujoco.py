@@ -17,13 +17,12 @@ EVOLUTION = EvolutionSettings(
     sigma=0.05,
     step_size=0.015,
     step_size_end=0.015,
-    beta1=0.9,
-    beta2=0.999,
+    betas=(0.9, 0.999),
     shard=64,
 )
 """Many losses, each antithetic pair with tasks of its own: the most signal per lifetime."""
 
-ARS: dict[str, Any] = {"rule": "ars", "step_size": 0.02, "step_size_end": 0.02, "beta2": 0.9}
+ARS: dict[str, Any] = {"rule": "ars", "step_size": 0.02, "step_size_end": 0.02, "betas": (0.9, 0.9)}
 """By returns, not by ranks: a hopper that leaps and falls is left behind by the few losses that do not."""
 
 LONG_STEPS: dict[str, Any] = {**ARS, "sigma": 0.1, "step_size": 0.06, "step_size_end": 0.06}

@@ -14,7 +14,7 @@ RECIPE = Recipe(
             updates=32, update_epochs=6, replay=True, learning_rate=0.01, learning_rate_end=0.0, scoring_episodes=8
         ),
         evolution=EvolutionSettings(
-            epochs=60, lifetimes=128, step_size=0.03, step_size_end=0.01, anneal_epochs=60, beta1=0.9
+            epochs=60, lifetimes=128, step_size=0.03, step_size_end=0.01, anneal_epochs=60, betas=(0.9, 0.99)
         ),
     ),
     paper_inputs=("reward",),

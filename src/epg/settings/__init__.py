@@ -66,10 +66,6 @@ class Settings:
         plain = self.guidance.learner == "none" and not self.lifetime.replay
         require(self.has_loss or plain, "evolve_init ppo needs guidance.learner none and no lifetime.replay.")
         require(
-            not self.evolution.tied or self.loss.init == "target-action",
-            "evolution.tied needs loss.init target-action: other losses have no target action.",
-        )
-        require(
             not self.lifetime.replay or self.guidance.learner == "none",
             "lifetime.replay needs guidance.learner none: a policy gradient needs the newest transitions.",
         )

@@ -48,19 +48,17 @@ class EvolutionSettings:
     factors: tuple[str, ...] = ()
     """Factors on the noise and the steps of parts of phi, such as `rest=0.1`. Parts: target, the head's weights on
     observations and task features, and its biases; mixes, those on mixes and their products; rest, all others."""
-    tied: bool = False
-    """Whether the two hidden units that make the distance to a target action move as one, so that every loss of the
-    population is the distance to a single target. For loss.init target-action."""
+    survival: float = 0.0
+    """What a loss whose policies last to the time limit is worth beyond their return; a share of it for a share of the
+    limit. It moves phi only: fitness is reported without it. Against policies that leap and fall."""
     step_size: float = 0.02
     """Outer step size at the first epoch."""
     step_size_end: float = 0.02
     """Outer step size after annealing."""
     anneal_epochs: int = 1
     """Epochs over which the step size is annealed linearly."""
-    beta1: float = 0.0
-    """beta1 of the outer Adam: how much of the last step is kept."""
-    beta2: float = 0.99
-    """beta2 of the outer Adam: how slowly the scale of the gradient is averaged."""
+    betas: tuple[float, float] = (0.0, 0.99)
+    """Of the outer Adam: how much of the last step is kept, and how slowly the gradient's scale is averaged."""
     l2: float = 0.0
     """Weight of the L2 penalty on phi."""
     horizon: int | None = None
@@ -98,9 +96,12 @@ class EvolutionSettings:
         require(self.rule != "ars" or self.antithetic, "evolution.rule ars needs evolution.task_sharing pair or all.")
         require(0 <= self.pool <= LARGEST_POOL, f"evolution.pool must lie in [0, {LARGEST_POOL}], not {self.pool}.")
         require(self.horizon is None or self.horizon > 0, f"evolution.horizon must be above zero, not {self.horizon}.")
-        require(0 <= self.beta1 < 1, f"evolution.beta1 must lie in [0, 1), not {self.beta1}.")
-        require(0 < self.beta2 < 1, f"evolution.beta2 must lie between 0 and 1, not {self.beta2}.")
-        require(self.l2 >= 0, f"evolution.l2 must not be negative, not {self.l2}.")
+        first, second = self.betas
+        require(0 <= first < 1, f"The first of evolution.betas must lie in [0, 1), not {first}.")
+        require(0 < second < 1, f"The second of evolution.betas must lie between 0 and 1, not {second}.")
+        for name in ("l2", "survival"):
+            value = getattr(self, name)
+            require(value >= 0, f"evolution.{name} must not be negative, not {value}.")
 
     @property
     def antithetic(self) -> bool:
