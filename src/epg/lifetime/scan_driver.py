@@ -76,8 +76,8 @@ def run_lifetime(config: InnerConfig, family: JaxFamily, task: Task, meta: MetaP
     else:
         scores, survived = score_onward(config, family, task, actor, env, key), jnp.ones(())
     simulated = config.lifetime.steps + config.lifetime.scoring_episodes * family.horizon
-    no, simulated = jnp.zeros((), jnp.int32), jnp.full((), simulated, jnp.int32)
-    log = LifetimeLog(returns, reached, stats, scores, survived, no, simulated)
+    none, steps = jnp.zeros((), jnp.int32), jnp.full((), simulated, jnp.int32)
+    log = LifetimeLog(returns, reached, stats, scores, survived, none, steps)
     return result_of(learner, log)
 
 
