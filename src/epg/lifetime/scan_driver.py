@@ -71,13 +71,13 @@ def run_lifetime(config: InnerConfig, family: JaxFamily, task: Task, meta: MetaP
     (learner, env), (returns, reached, stats) = jax.lax.scan(one_update, carry, jnp.arange(config.lifetime.updates))
     actor = actor_of(learner.params.policy, learner.normalizer.observation)
     if family.resets:
-        carry = final_carry(config.policy, env)
-        scores, survived = score(config, family, task, actor, carry, stream_key(key, Stream.SCORE))
+        memory = final_carry(config.policy, env)
+        scores, survived = score(config, family, task, actor, memory, stream_key(key, Stream.SCORE))
     else:
         scores, survived = score_onward(config, family, task, actor, env, key), jnp.ones(())
     simulated = config.lifetime.steps + config.lifetime.scoring_episodes * family.horizon
-    none, steps = jnp.zeros((), jnp.int32), jnp.full((), simulated, jnp.int32)
-    log = LifetimeLog(returns, reached, stats, scores, survived, none, steps)
+    none, spent = jnp.zeros((), jnp.int32), jnp.full((), simulated, jnp.int32)
+    log = LifetimeLog(returns, reached, stats, scores, survived, none, spent)
     return result_of(learner, log)
 
 
