@@ -187,9 +187,9 @@ WRONG: dict[str, tuple[str, str] | tuple[str, str, Callable[[Path], object]]] = 
         "evolve point-goal --preset smoke --run new --loss.modulation lasting-reward --loss.mixes 9",
         "loss.mixes must be at most 6 here",
     ),
-    "nothing evolves": (
-        "evolve random-walker --preset smoke --run new --evolution.factors target=0 rest=0",
-        "evolution.factors leave nothing of this loss to evolve",
+    "no target action": (
+        "evolve random-walker --preset smoke --run new --evolution.evolves target --loss.init random",
+        "evolution.evolves target needs a loss with loss.init target-action",
     ),
     "features of a family without": (
         f"evolve {NO_FEATURES} --run new --loss.inputs task-features",

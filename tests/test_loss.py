@@ -19,7 +19,7 @@ from epg.learners.learned import LearnedLoss
 from epg.lifetime.policy_init import FRESH
 from epg.lifetime.update import InnerConfig, begin, minibatches, update
 from epg.loss import network
-from epg.loss.blocks import blocks, shares
+from epg.loss.blocks import blocks, moves
 from epg.loss.init import init_loss, init_memory, shift_targets
 from epg.loss.inputs import build_rows, constant_columns, head_columns, row_columns
 from epg.loss.network import cache_inputs, context_vector, convolve, head_values, memory_output
@@ -27,7 +27,6 @@ from epg.policies.base import distribution
 from epg.policies.distributions import Gaussian
 from epg.policies.mlp import MlpPolicy
 from epg.settings import LifetimeSettings, LossSettings, PolicySettings
-from epg.settings.evolution import part_factors
 
 N, M = 24, 8
 POLICY = PolicySettings(hidden=(5,), activation="tanh", log_std=-0.5)
@@ -487,7 +486,7 @@ def test_blocks_divide_phi_but_for_the_mixes(changes):
     learner, found = LearnedLoss(settings, MLP, CONTINUOUS), blocks(settings, CONTINUOUS)
     index = np.concatenate(list(found.values()))
     assert len(set(index)) == len(index)
-    np.testing.assert_array_equal(np.sort(index), np.flatnonzero(shares(settings, CONTINUOUS, part_factors(()))))
+    np.testing.assert_array_equal(np.sort(index), np.flatnonzero(moves(settings, CONTINUOUS, "all")[1]))
     loss = learner.unravel(jnp.zeros(learner.dimension).at[found["head: observation"]].set(1.0))
     np.testing.assert_array_equal(loss.head[: CONTINUOUS.observation], 1.0)
     assert loss.head.sum() == CONTINUOUS.observation * settings.hidden

@@ -15,6 +15,7 @@ from epg.evolution.strategy import Strategy
 from epg.evolution.vector import EvolvedVector
 from epg.learners.learned import LearnedLoss
 from epg.lifetime.update import minibatches
+from epg.loss.blocks import moves
 from epg.loss.inputs import constant_columns, head_columns, row_columns, width_of
 from epg.loss.modulation import (
     RIDGE,
@@ -245,7 +246,9 @@ def test_a_modulated_loss_without_reward_cannot_see_it(rng):
 def test_mixes_stay_fixed_while_the_rest_evolves():
     learner = learned(REWARD)
     phi = learner.initial_phi(jax.random.key(0))
-    strategy = Strategy(EvolutionSettings(noise_vectors=4, lifetimes=4, shard=4), phi, learner.shares())
+    strategy = Strategy(
+        EvolutionSettings(noise_vectors=4, lifetimes=4, shard=4), phi, *moves(REWARD, CONTINUOUS, "all")
+    )
     np.testing.assert_array_equal(strategy.phi, phi)
     population = strategy.ask(jax.random.key(1))
     strategy.tell(population, np.array([0.5, -0.1, 0.1, -0.5], np.float32))
@@ -256,48 +259,54 @@ def test_mixes_stay_fixed_while_the_rest_evolves():
     assert (some.head != before.head).all()
 
 
-def test_factors_say_how_far_each_part_moves():
-    learner = learned(small_loss(inputs=("reward", "task-features"), modulation="reward", mixes=3))
-    shares = learner.unravel(jnp.asarray(learner.shares(("mixes=3", "rest=0.25"))))
-    columns = head_columns(learner.loss, CONTINUOUS)
-    constants = constant_columns(learner.loss, CONTINUOUS)
+def test_losses_are_the_distance_to_one_target_where_only_that_evolves(rng):
+    """Each loss of the population: 0.8 sum |m - target| for one target, linear in what an adaptive target needs."""
+    loss = replace(REWARD, window=64, inputs=("reward", "task-features"), hidden=2 * CONTINUOUS.action + 2)
+    evolution = EvolutionSettings(noise_vectors=4, lifetimes=4, shard=4, evolves="target")
+    vector = EvolvedVector(Settings("point", loss=loss, evolution=evolution), CONTINUOUS)
+    strategy, start = Strategy(evolution, vector.initial(), *vector.moves), vector.learned.unravel(vector.initial())
+    np.testing.assert_allclose(strategy.phi, vector.initial(), atol=1e-7)
+    even, odd = 2 * np.arange(CONTINUOUS.action), 2 * np.arange(CONTINUOUS.action) + 1
+    for epoch in range(3):
+        population = strategy.ask(jax.random.key(epoch))
+        for phi in (*population, strategy.phi):
+            one = vector.learned.unravel(jnp.asarray(phi))
+            np.testing.assert_allclose(one.head[:, odd], -one.head[:, even], atol=1e-7)
+            np.testing.assert_allclose(one.head_bias[odd], -one.head_bias[even], atol=1e-7)
+        strategy.tell(population, rng.normal(size=4).astype(np.float32))
+    columns, constants = head_columns(loss, CONTINUOUS), constant_columns(loss, CONTINUOUS)
     width = width_of(columns)
-    factor = {"observation": 1, "action": 0.25, "done": 0.25, "policy": 0.25, "reward": 0.25}
-    factor |= {"mixes x observation": 3, "mixes": 3}
-    for name, rows in columns.items():
-        np.testing.assert_array_equal(shares.head[rows], factor[name])
-    for name, value in {"memory": 0.25, "log_std": 0.25, "task features": 1}.items():
-        rows = constants[name]
-        np.testing.assert_array_equal(shares.head[width + rows.start : width + rows.stop], value)
-    for leaf, value in ((shares.head_bias, 1), (shares.mixes, 0), (shares.mix_bias, 0), (shares.output, 0.25)):
-        np.testing.assert_array_equal(leaf, value)
-    np.testing.assert_array_equal(learner.shares() > 0, learner.shares(("mixes=3", "rest=0.25")) > 0)
+    columns |= {name: slice(width + it.start, width + it.stop) for name, it in constants.items()}
+    for phi in (*population, strategy.phi):
+        after = vector.learned.unravel(jnp.asarray(phi))
+        moved = np.asarray(after.head != start.head)
+        for name, rows in columns.items():
+            target = name in ("observation", "task features", "mixes", "mixes x observation")
+            np.testing.assert_array_equal(moved[rows, : 2 * CONTINUOUS.action], target)
+        assert not moved[:, 2 * CONTINUOUS.action :].any()  # the log-std's unit, and one without a use
+        assert (after.head_bias != start.head_bias)[even].all()
+        for name in ("mixes", "mix_bias", "output"):
+            np.testing.assert_array_equal(getattr(after, name), getattr(start, name))
 
 
-@pytest.mark.parametrize("factor", ["rest", "rest=", "rest=x", "rest=-1", "rest=nan", "head=2", "=2", "rest=1e9"])
-def test_a_factor_that_is_none_is_refused(factor):
-    with pytest.raises(BadInput, match=r"evolution\.factors: .* is not a part \(target, mixes, rest\)"):
-        EvolutionSettings(factors=(factor,))
+def test_only_a_target_action_can_evolve_alone():
+    with pytest.raises(BadInput, match=r"evolution\.evolves target needs a loss with loss\.init target-action"):
+        Settings("point", loss=replace(REWARD, init="random"), evolution=EvolutionSettings(evolves="target"))
 
 
-def test_factors_must_leave_something_to_evolve():
-    evolution = EvolutionSettings(factors=("target=0", "rest=0"))
-    mixing = EvolvedVector(Settings("point", loss=replace(REWARD, window=64), evolution=evolution), CONTINUOUS)
-    assert mixing.share.any()  # the weights on mixes are left
-    with pytest.raises(BadInput, match=r"evolution\.factors leave nothing of this loss to evolve"):
-        _ = EvolvedVector(Settings("point", loss=small_loss(window=64), evolution=evolution), CONTINUOUS).share
-
-
-def test_a_share_scales_noise_and_steps():
+def test_an_entry_moves_with_its_source():
     settings = EvolutionSettings(noise_vectors=4, lifetimes=4, shard=4)
-    phi, share = jnp.array([1.0, 2.0, 3.0]), jnp.array([1.0, 0.5, 0.0])
-    plain, scaled = Strategy(settings, phi), Strategy(settings, phi, share)
-    noise = plain.ask(jax.random.key(1)) - np.asarray(phi)
-    np.testing.assert_allclose(scaled.ask(jax.random.key(1)) - np.asarray(phi), noise * np.asarray(share), atol=1e-6)
-    shaped = np.array([0.5, -0.1, 0.1, -0.5], np.float32)
-    plain.tell(plain.ask(jax.random.key(1)), shaped)
-    scaled.tell(scaled.ask(jax.random.key(1)), shaped)
-    np.testing.assert_allclose(scaled.phi - phi, (plain.phi - phi) * share, atol=1e-6)
+    phi, source, factor = jnp.array([1.0, 5.0, 3.0]), np.array([0, 0, 2]), np.array([1.0, -2.0, 0.0])
+    plain, moved = Strategy(settings, phi), Strategy(settings, phi, source, factor)
+    np.testing.assert_allclose(moved.phi, phi)
+    population, noise = moved.ask(jax.random.key(1)), plain.ask(jax.random.key(1)) - np.asarray(phi)
+    np.testing.assert_allclose(population[:, 0] - 1, noise[:, 0], atol=1e-6)
+    np.testing.assert_allclose(population[:, 1] - 5, -2 * noise[:, 0], atol=1e-6)
+    np.testing.assert_array_equal(population[:, 2], 3.0)
+    moved.tell(population, np.array([0.5, -0.1, 0.1, -0.5], np.float32))
+    assert moved.phi[0] != 1
+    np.testing.assert_allclose(moved.phi[1] - 5, -2 * (moved.phi[0] - 1), atol=1e-6)
+    assert moved.phi[2] == 3
 
 
 @pytest.mark.slow

@@ -88,7 +88,7 @@ class Evolution:
 
     def start_at(self, vector: Array) -> None:
         """Begin the ES at this vector."""
-        self.strategy = Strategy(self.settings.evolution, vector, self.vector.share)
+        self.strategy = Strategy(self.settings.evolution, vector, *self.vector.moves)
 
     @property
     def evolved(self) -> dict[str, np.ndarray]:

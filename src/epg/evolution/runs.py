@@ -19,7 +19,7 @@ from epg.warm_starts import load_warm_start
 def check_settings(settings: Settings) -> None:
     """Refuse settings that the family contradicts, before anything is written."""
     family = find_family(settings.family)
-    EvolvedVector(settings, family.spaces).share  # noqa: B018
+    EvolvedVector(settings, family.spaces).moves  # noqa: B018
 
 
 def create_run(settings: Settings, path: Path, start: str | Path | None = None, licence: str | None = None) -> Run:

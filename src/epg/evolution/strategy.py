@@ -50,21 +50,29 @@ def optimizer(settings: EvolutionSettings, dimension: int) -> optax.GradientTran
 class Strategy:
     """Ask for perturbed losses, tell their fitness. State goes in and out as arrays by name."""
 
-    def __init__(self, settings: EvolutionSettings, phi: Array, share: np.ndarray | None = None) -> None:
-        """Start at `phi`; `share` [D] is a factor on the noise and the steps of each parameter (None: 1).
+    def __init__(
+        self,
+        settings: EvolutionSettings,
+        phi: Array,
+        source: np.ndarray | None = None,
+        factor: np.ndarray | None = None,
+    ) -> None:
+        """Start at `phi`. Its entry i moves with entry `source[i]` (None: itself) times `factor[i]` (None: 1).
 
-        The ES works on phi / share. A parameter with share 0 stays as it is and is added afterwards.
+        The ES works on the entries that move by themselves, with factor 1. One with factor 0 stays as it is.
         """
-        self._share = np.ones(phi.shape, np.float32) if share is None else np.asarray(share, np.float32)
-        evolves = self._share > 0
-        self._fixed = np.where(evolves, 0.0, np.asarray(phi)).astype(np.float32)
-        scaled = np.where(evolves, np.asarray(phi) / np.where(evolves, self._share, 1.0), 0.0)
-        phi = jax.numpy.asarray(scaled.astype(np.float32))
+        size, start = phi.shape[0], np.asarray(phi, np.float32)
+        self._source = np.arange(size) if source is None else source
+        self._factor = np.ones(size, np.float32) if factor is None else factor
+        self._free = (self._source == np.arange(size)) & (self._factor != 0)
+        own = self._own(start)
+        self._fixed = np.where(self._free, np.float32(0), start - self._factor * own[self._source])
+        phi = jax.numpy.asarray(own)
         self._es = Open_ES(
             population_size=settings.noise_vectors,
             solution=phi,
             use_antithetic_sampling=settings.antithetic,
-            optimizer=optimizer(settings, int(evolves.sum())),
+            optimizer=optimizer(settings, int(self._free.sum())),
             std_schedule=optax.constant_schedule(settings.sigma),
             fitness_shaping_fn=identity_fitness_shaping_fn,
         )
@@ -74,17 +82,24 @@ class Strategy:
     @property
     def phi(self) -> np.ndarray:
         """Return the current loss parameters, [D]."""
-        return self._share * np.asarray(self._state.mean) + self._fixed
+        return self._moved(np.asarray(self._state.mean))
+
+    def _own(self, phi: np.ndarray) -> np.ndarray:
+        """Return what the ES sees of loss parameters, [..., D]: 0 where they do not move by themselves."""
+        return np.where(self._free, phi, np.float32(0))
+
+    def _moved(self, own: np.ndarray) -> np.ndarray:
+        """Return the loss parameters that the ES's vectors stand for, [..., D]."""
+        return self._factor * own[..., self._source] + self._fixed
 
     def ask(self, key: Key) -> np.ndarray:
         """Return the perturbed losses of an epoch, [V, D]."""
-        return self._share * np.asarray(self._es.ask(key, self._state, self._params)[0]) + self._fixed
+        return self._moved(np.asarray(self._es.ask(key, self._state, self._params)[0]))
 
     def tell(self, population: np.ndarray, shaped: np.ndarray) -> None:
         """Move phi up the shaped fitness [V] (Eq. 7)."""
         key = jax.random.key(0)  # Open_ES draws nothing here
-        scaled = (population - self._fixed) / np.where(self._share > 0, self._share, 1.0)
-        self._state = _typed(self._es.tell(key, scaled, -shaped, self._state, self._params)[0])
+        self._state = _typed(self._es.tell(key, self._own(population), -shaped, self._state, self._params)[0])
 
     def state(self) -> dict[str, np.ndarray]:
         """Return the state of the ES by name, for a checkpoint."""

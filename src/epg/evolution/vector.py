@@ -20,7 +20,7 @@ from epg.core.errors import require
 from epg.core.rng import Stream, run_key
 from epg.core.spaces import Spaces
 from epg.learners.learned import LearnedLoss
-from epg.loss.blocks import blocks
+from epg.loss.blocks import blocks, moves
 from epg.loss.modulation import StatisticsScale
 from epg.policies.mlp import MlpPolicy
 from epg.settings import Settings
@@ -72,13 +72,13 @@ class EvolvedVector:
         return vectors[..., :phi], vectors[..., phi:]
 
     @property
-    def share(self) -> np.ndarray:
-        """Return the factor on the noise and the steps of each entry; 0: it does not evolve."""
+    def moves(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return whose steps move each entry, and with which factor (0: it does not evolve): see loss/blocks.py."""
         phi, init = self.sizes
-        own = self.learned.shares(self.settings.evolution.factors) if phi else np.ones(0)
-        share = np.concatenate([own, np.ones(init)])
-        require(bool(share.any()), "evolution.factors leave nothing of this loss to evolve: set one above zero.")
-        return share
+        source, factor = np.arange(phi + init), np.ones(phi + init, np.float32)
+        if phi:
+            source[:phi], factor[:phi] = moves(self.settings.loss, self.spaces, self.settings.evolution.evolves)
+        return source, factor
 
     @property
     def blocks(self) -> dict[str, np.ndarray]:

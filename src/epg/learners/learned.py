@@ -6,7 +6,6 @@ from functools import lru_cache
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
@@ -15,13 +14,11 @@ from epg.core.runtime import jit
 from epg.core.spaces import Spaces
 from epg.core.types import Experience, InnerParams, MetaParams
 from epg.learners.base import Learner
-from epg.loss.blocks import shares
 from epg.loss.init import init_loss, init_memory
 from epg.loss.modulation import StatisticsScale
 from epg.loss.network import CachedInputs, Loss, cache_inputs, evaluate
 from epg.policies.base import Policy, distribution
 from epg.settings import LossSettings
-from epg.settings.evolution import part_factors
 
 
 @lru_cache(maxsize=32)
@@ -55,10 +52,6 @@ class LearnedLoss(Learner):
         """Draw an initial phi, [D]; `scale` is that of the window's statistics, if the loss mixes them."""
         phi: Array = _initial_phi(self.loss, self.spaces)(key, scale)
         return phi
-
-    def shares(self, factors: tuple[str, ...] = ()) -> np.ndarray:
-        """Return the factor on the noise and the steps of each parameter, [D]; 0: it does not evolve."""
-        return shares(self.loss, self.spaces, part_factors(factors))
 
     def init(self, key: Key) -> Array:
         """Draw a fresh memory."""

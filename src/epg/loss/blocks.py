@@ -1,6 +1,5 @@
 """Which entries of phi belong to which part of the loss network, and which of them evolve."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -10,6 +9,7 @@ from epg.core.spaces import Spaces
 from epg.loss.init import init_loss
 from epg.loss.inputs import constant_columns, head_columns, width_of
 from epg.settings import LossSettings
+from epg.settings.evolution import Evolves
 
 PARTS = {
     "kernels": "convolutions",
@@ -23,25 +23,33 @@ PARTS = {
 }
 
 
-GROUPS = {
-    "mixes": "fixed",
-    "head: observation": "target",
-    "head: observation products": "target",
-    "head: task features": "target",
-    "head bias": "target",
-    "head: mixes": "mixes",
-    "head: mixes x observation": "mixes",
-}
-"""Block -> part of phi that has a factor of its own on noise and steps; what is not named is the rest."""
+TARGET = (
+    "head: observation",
+    "head: observation products",
+    "head: task features",
+    "head: mixes",
+    "head: mixes x observation",
+    "head bias",
+)
+"""Blocks that a target action depends on."""
 
 
-def shares(settings: LossSettings, spaces: Spaces, factors: Mapping[str, float]) -> np.ndarray:
-    """Return the factor on the noise and the steps of each entry of phi, [D]; 0: it does not evolve.
+def moves(settings: LossSettings, spaces: Spaces, evolves: Evolves) -> tuple[np.ndarray, np.ndarray]:
+    """Return whose noise and steps move each entry of phi, [D], and with which factor, [D]; 0: it does not evolve.
 
-    The mixes stay as they were drawn.
+    The mixes stay as they were drawn. With `evolves` target only the weights of the two hidden units evolve that make
+    the distance to each target action (`loss/init.py`), the second as the opposite of the first. Apart, they would have
+    targets of their own, and between the two a policy would feel no gradient.
     """
-    known = {**factors, "fixed": 0.0}
-    return np.array([known[GROUPS.get(str(it), "rest")] for it in _labels(settings, spaces)], np.float32)
+    labels = _labels(settings, spaces).astype(str)
+    source, factor = np.arange(len(labels)), (labels != "mixes").astype(np.float32)
+    if evolves == "all":
+        return source, factor
+    rows = np.flatnonzero(np.isin(labels, TARGET)).reshape(-1, settings.hidden)
+    first, second = (rows[:, unit : 2 * spaces.action : 2] for unit in (0, 1))
+    source[second], factor[:] = first, 0.0
+    factor[first], factor[second] = 1.0, -1.0
+    return source, factor
 
 
 def blocks(settings: LossSettings, spaces: Spaces) -> dict[str, np.ndarray]:

@@ -21,7 +21,7 @@ RECIPE = Recipe(
         ),
         lifetime=LifetimeSettings(32, updates=20, update_epochs=12, replay=True, scoring_episodes=2, **ANNEALED),
         # Many epochs: a search of linear policies leaps for 300 steps before it walks (docs/lab.md).
-        evolution=replace(EVOLUTION, **BOTH_DIRECTIONS | LONG_STEPS, epochs=500, factors=("rest=0", "mixes=3")),
+        evolution=replace(EVOLUTION, **BOTH_DIRECTIONS | LONG_STEPS, epochs=500, evolves="target"),
     ),
     paper_inputs=("reward", "task-features"),
     paper_sizes=(32, 512),

@@ -28,8 +28,8 @@ ARS: dict[str, Any] = {"rule": "ars", "step_size": 0.02, "step_size_end": 0.02, 
 LONG_STEPS: dict[str, Any] = {**ARS, "sigma": 0.1, "step_size": 0.06, "step_size_end": 0.06}
 """The same with more noise and three times the step: to the first plateau in a third of the epochs."""
 
-TARGET_ONLY: dict[str, Any] = {**ARS, "step_size": 0.03, "step_size_end": 0.03, "factors": ("rest=0",)}
-"""All noise is where the signal is: on the target action's weights. The rest of the loss stays the distance to it."""
+TARGET_ONLY: dict[str, Any] = {**ARS, "step_size": 0.03, "step_size_end": 0.03, "evolves": "target"}
+"""All noise is where the signal is: the loss stays the distance to a target action, and only the target evolves."""
 
 BOTH_DIRECTIONS: dict[str, Any] = {"noise_vectors": 64}
 """Two tasks for each pair of losses, one in each direction."""

@@ -66,6 +66,10 @@ class Settings:
         plain = self.guidance.learner == "none" and not self.lifetime.replay
         require(self.has_loss or plain, "evolve_init ppo needs guidance.learner none and no lifetime.replay.")
         require(
+            self.evolution.evolves == "all" or (self.has_loss and self.loss.init == "target-action"),
+            "evolution.evolves target needs a loss with loss.init target-action: others have no target action.",
+        )
+        require(
             not self.lifetime.replay or self.guidance.learner == "none",
             "lifetime.replay needs guidance.learner none: a policy gradient needs the newest transitions.",
         )

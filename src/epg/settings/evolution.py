@@ -1,7 +1,5 @@
 """Settings of the outer loop."""
 
-import math
-import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,21 +8,7 @@ from epg.settings.checks import require_positive
 
 LARGEST_POOL = 2**12  # policies: 100 MB of the paper's
 TaskSharing = Literal["all", "pair", "none"]
-PARTS = "target", "mixes", "rest"
-
-
-def part_factors(factors: tuple[str, ...]) -> dict[str, float]:
-    """Return the factor of each part of phi from `part=factor`; 1 where none is given."""
-    found = dict.fromkeys(PARTS, 1.0)
-    for item in factors:
-        name, _, value = item.partition("=")
-        number = float(value) if re.fullmatch(r"\d{1,6}(\.\d{1,6})?", value) else math.nan
-        require(
-            name in PARTS and number >= 0,
-            f"evolution.factors: {item!r} is not a part ({', '.join(PARTS)}), = and a factor, such as rest=0.1.",
-        )
-        found[name] = number
-    return found
+Evolves = Literal["all", "target"]
 
 
 @dataclass(frozen=True)
@@ -45,9 +29,9 @@ class EvolutionSettings:
     of the better half of the pairs, with one scale for all parameters."""
     sigma: float = 0.05
     """Standard deviation of the noise on phi."""
-    factors: tuple[str, ...] = ()
-    """Factors on the noise and the steps of parts of phi, such as `rest=0.1`. Parts: target, the head's weights on
-    observations and task features, and its biases; mixes, those on mixes and their products; rest, all others."""
+    evolves: Evolves = "all"
+    """Which part of phi evolves: all, or the target action only. Then every loss of the population is the distance to
+    one target action, a function of observations, task features and mixes. For loss.init target-action."""
     survival: float = 0.0
     """What a loss whose policies last to the time limit is worth beyond their return; a share of it for a share of the
     limit. It moves phi only: fitness is reported without it. Against policies that leap and fall."""
@@ -81,7 +65,6 @@ class EvolutionSettings:
             "shard",
         )
         require_positive(self, "evolution", *names)
-        part_factors(self.factors)
         require(self.noise_vectors > 1, "evolution.noise_vectors must be at least 2: ranks need a comparison.")
         require(
             self.noise_vectors % 2 == 0,  # for pairs; evosax requires it without pairs too
