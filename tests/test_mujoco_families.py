@@ -265,6 +265,15 @@ def seen_from_the_ant(tasks) -> np.ndarray:
     return np.arctan2(left, ahead) / (2 * np.pi)
 
 
+def test_the_task_feature_is_where_the_ant_sees_the_goal():
+    family = find_family("goal-ant")
+    tasks = tasks_of(family)
+    ahead, left = np.asarray(jax.vmap(family.features)(tasks)).T
+    apart = np.arctan2(left, ahead) / (2 * np.pi) - seen_from_the_ant(tasks)
+    np.testing.assert_allclose(np.mod(apart + 0.5, 1.0), 0.5, atol=1e-5)
+    np.testing.assert_allclose(ahead**2 + left**2, 1.0, rtol=1e-5)  # in units of its distance
+
+
 def test_a_goal_on_the_line_is_ahead_or_behind():
     family = find_family("goal-ant@forward-backward")
     tasks = tasks_of(family)

@@ -57,6 +57,12 @@ def position(task: Goal) -> Array:
     return DISTANCE * jnp.stack([jnp.cos(angle), jnp.sin(angle)])
 
 
+def seen_from_start(task: Goal) -> Array:
+    """Return where the ant sees the goal when it starts, in units of its distance, [2]: ahead, and to its left."""
+    angle = 2 * jnp.pi * task.bearing - task.yaw
+    return jnp.stack([jnp.cos(angle), jnp.sin(angle)])
+
+
 def reset(key: Key, task: Goal) -> tuple[Array, Array]:
     """Stand at the origin, facing the task's yaw."""
     positions, velocities = jax.random.split(key)
@@ -95,8 +101,8 @@ _SPECIFICATION = """{name}, version 1: Gymnasium's Ant-v5 with a hidden goal (Go
 Observation [27]: height, quaternion and eight joint angles; then the velocities of the torso (linear, angular) and
 of the joints. Neither x and y nor the goal are seen.
 Action [8]: torques of the joints, clipped to [-1, 1] (times 150 Nm).
-Reward: mean velocity towards the goal over the control interval of 0.05 s. It is an input of the loss; the goal's
-position (in units of its distance) is a task feature that a loss may ask for.
+Reward: mean velocity towards the goal over the control interval of 0.05 s. It is an input of the loss; where the ant
+sees the goal at the start (x ahead, y to its left, in units of its distance) is a task feature that a loss may ask for.
 {episode}
 Task: the goal, {distance:g} m from the origin, its bearing uniform on {arc}; the yaw at the start, uniform.
 Physics: implicitfast, 3 substeps of 1/60 s; @reference: RK4, 5 of 0.01 s, as Ant-v5.
@@ -131,7 +137,7 @@ def _family(name: str, arc: tuple[float, float], where: str, summary: str) -> Mu
         horizon=200,
         sample=partial(sample, arc=arc),
         orbit=partial(orbit, arc=arc),
-        features=lambda task: position(task) / DISTANCE,
+        features=seen_from_start,
         appearance=APPEARANCE,
         stock_task=Goal(jnp.float32(sum(arc) / 2), jnp.zeros(())),
         model="gymnasium:ant.xml",
