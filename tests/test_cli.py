@@ -189,7 +189,7 @@ WRONG: dict[str, tuple[str, str] | tuple[str, str, Callable[[Path], object]]] = 
     ),
     "no target action": (
         "evolve random-walker --preset smoke --run new --evolution.evolves target --loss.init random",
-        "evolution.evolves target needs a loss with loss.init target-action",
+        "evolution.evolves target needs loss.init target-action",
     ),
     "features of a family without": (
         f"evolve {NO_FEATURES} --run new --loss.inputs task-features",

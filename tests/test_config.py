@@ -81,6 +81,7 @@ def test_a_part_of_the_settings_is_enough(tmp_path: Path) -> None:
         ("x.yaml", "", "name a run, a .json or a .toml file"),
         ("x.toml", 'family = "os:path"', "names code: name os:path"),
         ("x.toml", 'family = "point-goal"\n[evolution]\nepoch = 3', r"did you mean evolution.epochs\?"),
+        ("x.toml", 'family = "point-goal"\n[evolution]\nbetas = [0.9]', "evolution.betas must be a list of 2"),
         ("nothing.toml", None, "cannot be read: No such file"),
     ],
 )

@@ -290,7 +290,7 @@ def test_losses_are_the_distance_to_one_target_where_only_that_evolves(rng):
 
 
 def test_only_a_target_action_can_evolve_alone():
-    with pytest.raises(BadInput, match=r"evolution\.evolves target needs a loss with loss\.init target-action"):
+    with pytest.raises(BadInput, match=r"evolution\.evolves target needs loss\.init target-action"):
         Settings("point", loss=replace(REWARD, init="random"), evolution=EvolutionSettings(evolves="target"))
 
 

@@ -25,9 +25,6 @@ EVOLUTION = EvolutionSettings(
 ARS: dict[str, Any] = {"rule": "ars", "step_size": 0.02, "step_size_end": 0.02, "betas": (0.9, 0.9)}
 """By returns, not by ranks: a hopper that leaps and falls is left behind by the few losses that do not."""
 
-LONG_STEPS: dict[str, Any] = {**ARS, "sigma": 0.1, "step_size": 0.06, "step_size_end": 0.06}
-"""The same with more noise and three times the step: to the first plateau in a third of the epochs."""
-
 TARGET_ONLY: dict[str, Any] = {**ARS, "step_size": 0.03, "step_size_end": 0.03, "evolves": "target"}
 """All noise is where the signal is: the loss stays the distance to a target action, and only the target evolves."""
 

@@ -12,8 +12,7 @@ RECIPE = Recipe(
         policy=POLICY,
         loss=LossSettings(window=640, temporal="none", memory=0, hidden=14),
         lifetime=LifetimeSettings(32, updates=20, update_epochs=12, replay=True, scoring_episodes=2, **ANNEALED),
-        # Without the bonus some seeds stay with losses that leap and fall (docs/lab.md).
-        evolution=replace(EVOLUTION, epochs=150, noise_vectors=64, horizon=500, survival=200.0, **TARGET_ONLY),
+        evolution=replace(EVOLUTION, epochs=150, noise_vectors=64, horizon=500, **TARGET_ONLY),
     ),
     paper_sizes=(128, 256),
     ppo={

@@ -66,8 +66,8 @@ class Settings:
         plain = self.guidance.learner == "none" and not self.lifetime.replay
         require(self.has_loss or plain, "evolve_init ppo needs guidance.learner none and no lifetime.replay.")
         require(
-            self.evolution.evolves == "all" or (self.has_loss and self.loss.init == "target-action"),
-            "evolution.evolves target needs a loss with loss.init target-action: others have no target action.",
+            self.evolution.evolves == "all" or self.loss.init == "target-action",
+            "evolution.evolves target needs loss.init target-action: other losses have no target action.",
         )
         require(
             not self.lifetime.replay or self.guidance.learner == "none",

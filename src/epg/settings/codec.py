@@ -73,7 +73,10 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
         return value
     if origin is tuple:
         require(isinstance(value, list | tuple), f"{where} must be a list, not {value!r}.")
-        return tuple(_convert(typing.get_args(hint)[0], item, where) for item in value)
+        kinds = typing.get_args(hint)
+        if kinds[-1] is not Ellipsis:
+            require(len(value) == len(kinds), f"{where} must be a list of {len(kinds)}, not {value!r}.")
+        return tuple(_convert(kinds[0], item, where) for item in value)
     if origin is types.UnionType:
         return None if value is None else _convert(typing.get_args(hint)[0], value, where)
     if hint is float and type(value) in (int, float):
