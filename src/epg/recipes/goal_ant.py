@@ -20,12 +20,12 @@ RECIPE = Recipe(
             hidden=17,
         ),
         lifetime=LifetimeSettings(32, updates=20, update_epochs=12, replay=True, scoring_episodes=1, **ANNEALED),
-        # A search of linear policies needs a bonus for survival, small steps and 400 of them to walk (docs/lab.md).
+        # Little noise and a bonus for survival, or ants leap and fall for hundreds of epochs (docs/lab.md).
         evolution=replace(
             EVOLUTION,
-            **TARGET_ONLY | {"step_size": 0.015, "step_size_end": 0.015},
+            **TARGET_ONLY | {"sigma": 0.02, "step_size": 0.01, "step_size_end": 0.01},
             epochs=1500,
-            survival=20.0,
+            survival=100.0,
         ),
     ),
     paper_inputs=("reward", "task-features"),
