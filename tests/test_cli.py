@@ -187,6 +187,9 @@ WRONG: dict[str, tuple[str, str] | tuple[str, str, Callable[[Path], object]]] = 
         "evolve point-goal --preset smoke --run new --loss.modulation lasting-reward --loss.mixes 9",
         "loss.mixes must be at most 6 here",
     ),
+    "negative bonus": (f"{SMOKE} --evolution.survival -1", "evolution.survival must be finite and not negative"),
+    "endless bonus": (f"{SMOKE} --evolution.survival inf", "evolution.survival must be finite and not negative"),
+    "a half beta": (f"{SMOKE} --evolution.betas 0.9 1", "The second of evolution.betas must lie between 0 and 1"),
     "no target action": (
         "evolve random-walker --preset smoke --run new --evolution.evolves target --loss.init random",
         "evolution.evolves target needs loss.init target-action",

@@ -163,6 +163,7 @@ def test_what_lasts_longer_moves_phi_and_not_the_record() -> None:
     np.testing.assert_array_equal(bonus.strategy.phi, by_hand.strategy.phi)
     assert np.abs(bonus.strategy.phi - plain.strategy.phi).max() > 0
     assert records[0].fitness_mean == records[1].fitness_mean == pytest.approx(2)
+    assert records[0].survived == records[1].survived == pytest.approx(0.5)
 
 
 def test_phi_itself_is_measured_beside_its_population(monkeypatch: pytest.MonkeyPatch) -> None:

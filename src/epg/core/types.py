@@ -60,7 +60,7 @@ class LifetimeResult(eqx.Module):
     """What a lifetime returns."""
 
     final_return: Array  # mean return of the scoring trajectories; NaN if anything was non-finite
-    survived: Array  # share of the time limit that the scoring trajectories lasted, before a fall
+    survived: Array  # share of the time limit that the scoring trajectories lasted
     reached: Array  # [updates] episodes that the task itself ended: without resets, goals that were reached
     episode_return: Array  # [updates, M] return of the episode that ended at this step, NaN where none did
     kl: Array  # [updates] KL between the policies before and after each update

@@ -43,6 +43,8 @@ class EpochMetrics:
     """Fitness of the best loss."""
     fitness_worst: float
     """Fitness of the worst loss."""
+    survived: float
+    """Mean share of the time limit that the scoring episodes of all lifetimes lasted."""
     variance_between: float
     """Variance of fitness between losses: the signal."""
     variance_residual: float
@@ -90,6 +92,7 @@ def epoch_metrics(
         fitness_std=std,
         fitness_best=best,
         fitness_worst=worst,
+        survived=float(lifetimes.survived[: evolution.lifetimes].mean()),
         variance_between=between,
         variance_residual=residual,
         signal=between / total if total > 0 else float("nan"),

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from epg.evaluation.fitting import settings_of
 from epg.evaluation.trained_policies import policy_methods
 from epg.experiments.base import Data, Experiment, Need, Scale, Verdict
 from epg.experiments.lifetimes import (
@@ -39,7 +40,8 @@ def _run(lab: Lab) -> Data:
         methods += policy_methods(maml, own.settings, None if scale.smoke else MAML_STEPS)
         methods.append(ppo(loss, family, paper_steps(scale, family)))
         parts.append(record_panel(lab, key, f"goals on the {key} side", methods))
-    return merged(parts)
+    told = "task-features" in settings_of(loss).loss.inputs
+    return merged([*parts, Data({"told": told}, {})])
 
 
 def _draw(data: Data) -> Figure:
@@ -57,8 +59,9 @@ def _verdict(data: Data) -> Verdict:
     panel, shares = panels(data)["left"], kept(data)
     found = all_of([better(panel, "epg", "rl2"), better(panel, "epg", "maml")])
     shown = ", ".join(f"{panel.methods[name].label} {number(100 * share)} %" for name, share in shares.items())
+    told = "; the loss is told where the ant sees the goal, the others are not" if data.facts["told"] else ""
     return Verdict(
-        f"on the unseen side {found.measured}; share of the return kept there: {shown}", found.holds, found.why
+        f"on the unseen side {found.measured}; share of the return kept there: {shown}{told}", found.holds, found.why
     )
 
 

@@ -1,5 +1,6 @@
 """Settings of the outer loop."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -84,7 +85,7 @@ class EvolutionSettings:
         require(0 < second < 1, f"The second of evolution.betas must lie between 0 and 1, not {second}.")
         for name in ("l2", "survival"):
             value = getattr(self, name)
-            require(value >= 0, f"evolution.{name} must not be negative, not {value}.")
+            require(0 <= value < math.inf, f"evolution.{name} must be finite and not negative, not {value}.")
 
     @property
     def antithetic(self) -> bool:

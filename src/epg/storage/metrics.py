@@ -21,6 +21,7 @@ MAX_METRICS_BYTES = 2**30
 
 GROUPS = {
     "fitness": ("fitness_mean", "fitness_std", "fitness_best", "fitness_worst", "phi_fitness", "phi_fitness_error"),
+    "episodes": ("survived",),
     "signal": ("signal", "variance_between", "variance_residual"),
     "outer": ("alpha", "step_size", "phi_norm"),
     "health": ("nonfinite", "diverged"),
